@@ -1,0 +1,141 @@
+"""What every format is to the rest of the corpus: scan a shard to blocks, read the rows of a block.
+
+1. `recognise` looks at the first bytes (after decompression) and the name; content decides, the name only breaks ties.
+2. `scan` walks the whole shard once and yields `ScannedBlock`s in row order. What is wrong with a record becomes a
+   `Finding`; what is wrong with the shard ends the scan with a last `ShardFinding`, never with an exception.
+3. `read` gives the rows of one block again, as scanned: the same rows rejected, the same bytes.
+
+A format never opens a path and never caches: it is given a `ShardFile`, which does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["BlockPlace", "Finding", "Format", "ReadBlock", "ScanEnd", "ScanOptions", "ScannedBlock", "ShardFile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is wrong with a shard (``row`` is None) or with one of its records. The code decides the effect, by the table in findings.py."""
+
+    code: str
+    """Reason code, e.g. ``not-an-object``; the table in findings.py gives its effect and its sentence."""
+    detail: str
+    """What was expected and found, in one line."""
+    row: int | None = None
+    """Stored row, 0-based."""
+    line: int | None = None
+    """Physical line, 1-based, where the format has lines."""
+    offset_bytes: int | None = None
+    """Byte offset in the decoded stream (or in the file where nothing is decoded)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPlace:
+    """Where a block lies in its shard: what `read` needs, exactly the place fields of BLOCK_DTYPE."""
+
+    first_row: int
+    num_rows: int
+    offset_bytes: int = -1
+    size_bytes: int = -1
+    group: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedBlock:
+    """A block as a scan found it."""
+
+    place: BlockPlace
+    content_bytes: int
+    digest: bytes
+    """16 bytes, core.digests.block_digest."""
+    rejected: tuple[Finding, ...] = ()
+    """Findings of its rejected rows, in row order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanEnd:
+    """The last thing a scan yields."""
+
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the shard as a whole (flagged or excluded by the table)."""
+    ignored_lines: int = 0
+    """Blank lines and the like: no records, counted nevertheless."""
+    item_type: str = ""
+    """NumPy dtype string of token ids as stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBlock:
+    """The rows of one block.
+
+    For text: `text` is a `pa.LargeBinaryArray` of num_rows entries, null where the row is rejected.
+    For tokens: `tokens` is a 1-D native-endian integer array of num_rows ids.
+    """
+
+    text: pa.LargeBinaryArray | None = None
+    tokens: NDArray[Any] | None = None
+    fields: pa.Table | None = None
+    """All other columns of the same rows, only where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """What a scan and a read are told about a source."""
+
+    text_field: str = "text"
+    block_bytes: int = 1 << 20
+    max_record_bytes: int = 1 << 30
+
+
+class ShardFile(Protocol):
+    """One shard, opened through the storage seam. Safe for several threads: every call opens its own handle."""
+
+    name: str
+    """For messages: ``SOURCE/path``."""
+    path: str
+    """Relative path, for the name's ending."""
+    size_bytes: int
+    local_path: str | None
+    """A path for memory maps where the shard is a local file."""
+    compression: Literal["none", "gzip", "zstd"]
+
+    def open(self) -> BinaryIO:
+        """The raw file, seekable."""
+        ...
+
+    def read_at(self, offset_bytes: int, size_bytes: int) -> bytes:
+        """Exactly that range of the raw file; ShardDamaged where it ends early."""
+        ...
+
+
+class Format(Protocol):
+    """One kind of data file."""
+
+    name: str
+    kind: Literal["text", "tokens"]
+    random_access: bool
+    """Whether `read` costs about the block, not the shard, on an uncompressed file. (A compressed stream never has it.)"""
+
+    def recognise(self, head: bytes, path: str) -> int:
+        """How surely these first decoded bytes are of this format: 0 no, 1 by name only, 2 by content."""
+        ...
+
+    def scan(self, shard: ShardFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:
+        """Blocks in row order, then exactly one ScanEnd."""
+        ...
+
+    def read(self, shard: ShardFile, place: BlockPlace, options: ScanOptions, *, fields: bool = False) -> ReadBlock:
+        """The rows of one block. ShardDamaged where they cannot be read any more."""
+        ...
+
+    def read_all(self, shard: ShardFile, places: list[BlockPlace], options: ScanOptions, *, fields: bool = False) -> Iterator[ReadBlock]:
+        """All blocks in order, decoding the shard once: what fills the local cache for shards without random access."""
+        ...

@@ -1,0 +1,125 @@
+"""What a run's stream is, written down: the root, which never changes, and the lists that amend it.
+
+The root fixes which sample stands at which position of the first mixture. Two independent lists amend it: mixtures
+(from position P on: manifest and weights) and batch sizes (from position P on: G). Fill, skip mode and first label
+belong to the run. A `PlanDocument` is what lies in ``plan/<digest>.json``.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import gcd, lcm
+from typing import Annotated, Literal
+
+import msgspec
+
+from dataguard.core.digests import canonical_json, sha256_hex
+from dataguard.errors import PlanError
+
+__all__ = ["ALGORITHMS", "BatchSize", "Fill", "Form", "Mixture", "PlanDocument", "Root", "Shuffle", "SkipMode", "whole_weights"]
+
+Form = Literal["document", "window"]
+Shuffle = Literal["blocks", "all", "none"]
+SkipMode = Literal["jump", "hole"]
+Fill = Literal["mask", "substitute"]
+
+ALGORITHMS = {"keys": 1, "lanes": 1, "mixture": 1, "order": 1, "permutation": 1, "substitute": 1}
+"""Version of each algorithm a position's sample depends on. A change of one is a new number here, and a new root."""
+
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Root(msgspec.Struct, frozen=True, kw_only=True):
+    """What fixes the stream for ever."""
+
+    manifest: str
+    """Digest of the first manifest."""
+    seed: NonNegative
+    form: Form
+    seq_len: Positive | None
+    """Tokens of a window; null for documents."""
+    lanes: Positive
+    """A power of two."""
+    window_blocks: Positive
+    """Blocks of a source that are shuffled together."""
+    shuffle: Shuffle
+    algorithms: dict[str, int]
+
+    def __post_init__(self) -> None:
+        if self.lanes & (self.lanes - 1):
+            raise PlanError(f"lanes {self.lanes} is not a power of two", allowed="1, 2, 4, ... 1,024 ...")
+        if self.form == "window" and self.seq_len is None:
+            raise PlanError("form window needs the tokens of a window", todo="give --seq-len N")
+        if self.form == "document" and self.seq_len is not None:
+            raise PlanError("form document has no seq_len: each record is a sample", todo="leave --seq-len out")
+
+    @property
+    def digest(self) -> str:
+        """``root_digest``: SHA-256 of the canonical bytes."""
+        return sha256_hex(b"dataguard-root-1" + canonical_json(self))
+
+
+class Mixture(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sources are mixed, how strongly, from one position on."""
+
+    start: NonNegative
+    manifest: str
+    weights: dict[str, Positive]
+    """Whole weights by source name; only their ratios count."""
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise PlanError("a mixture of no sources cannot be", todo="give at least one source with weight above 0")
+
+
+class BatchSize(msgspec.Struct, frozen=True, kw_only=True):
+    """How many positions a global batch holds, from one position on."""
+
+    start: NonNegative
+    size: Positive
+
+
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan as it lies on disk."""
+
+    version: Literal[1] = 1
+    root: Root
+    mixtures: tuple[Mixture, ...]
+    batch_sizes: tuple[BatchSize, ...]
+    fill: Fill = "mask"
+    skip_mode: SkipMode = "jump"
+    first_label: Literal[0, 1] = 0
+
+    def __post_init__(self) -> None:
+        for what, entries in (("mixture", self.mixtures), ("batch size", self.batch_sizes)):
+            starts = [entry.start for entry in entries]
+            if not starts or starts[0] != 0 or starts != sorted(set(starts)):
+                raise PlanError(f"the {what} list starts at positions {starts}", allowed="0 first, then rising")
+        if self.mixtures[0].manifest != self.root.manifest:
+            raise PlanError("the first mixture reads another manifest than the root names")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes."""
+        return sha256_hex(b"dataguard-plan-1" + canonical_json(self))
+
+
+def whole_weights(weights: dict[str, str | int | float | Fraction]) -> dict[str, int]:
+    """Weights as the smallest whole numbers of the same ratios; decimals are taken as written.
+
+    >>> whole_weights({"web": "0.3", "code": 2})
+    {'web': 3, 'code': 20}
+    """
+    exact: dict[str, Fraction] = {}
+    for name, weight in weights.items():
+        try:
+            exact[name] = weight if isinstance(weight, Fraction) else Fraction(str(weight))
+        except (ValueError, ZeroDivisionError) as error:
+            raise PlanError(f"weight {weight!r} of source {name!r} is no number", todo="give e.g. --weight NAME=2") from error
+        if exact[name] <= 0:
+            raise PlanError(f"weight {weight} of source {name!r} cannot be", allowed="above 0", todo="leave the source out instead")
+    scale = lcm(*(value.denominator for value in exact.values()))
+    whole = {name: int(value * scale) for name, value in exact.items()}
+    shared = gcd(*whole.values())
+    return {name: value // shared for name, value in whole.items()}

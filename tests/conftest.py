@@ -1,0 +1,27 @@
+"""What all tests share: reproducible Hypothesis runs, and the folder of real files where it is present."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "house",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The developers' folder of real files and reported cases; users do not have it."""
+    root = Path(os.environ.get("DATAGUARD_SHARED", Path(__file__).parents[2] / "shared"))
+    if not (root / "data" / "PROVENANCE.md").is_file():
+        pytest.skip(f"real files are not on this machine (looked in {root}); set DATAGUARD_SHARED")
+    return root
