@@ -1,0 +1,163 @@
+"""What does one rank feed to one forward pass, and what is its digest?
+
+A microbatch without torch (FORMATS.md) is, for form ``document``, the records' bytes in slot order with a mask bit
+each; for form ``window``, an integer array of shape (microbatch_size, seq_len) and a loss mask of the same shape. A
+slot that delivers nothing is an empty record (or a row of zeros), masked. The loader and a rebuild both come through
+`assemble`, so what was delivered and what is rebuilt are the same bytes by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataguard.core.address import Address
+from dataguard.core.digests import canonical_tokens, microbatch_digest, sample_digest
+
+__all__ = ["NOTHING", "Microbatch", "assemble", "window_dtype"]
+
+NOTHING = bytes(16)
+"""The digest of a slot that delivers nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Microbatch:
+    """One microbatch as delivered or rebuilt, slots in order.
+
+    All arrays have shape (microbatch_size,) but for `ids` and `mask` of windows, which add an axis of seq_len.
+    """
+
+    address: Address
+    attempt: int
+    batch: int
+    """Index of the global batch in the grid that ignores skips."""
+    slots: range
+    """Slots of the global batch that it holds, half-open."""
+    positions: NDArray[np.int64]
+    status: NDArray[np.uint8]
+    """plan.slots.SlotStatus of each slot."""
+    source: NDArray[np.int64]
+    shard: NDArray[np.int64]
+    """The planned shard, numbered through the attempt's manifests."""
+    row: NDArray[np.int64]
+    delivered_shard: NDArray[np.int64]
+    """What was delivered: the planned one, a substitute, or -1 for nothing."""
+    delivered_row: NDArray[np.int64]
+    names: tuple[str, ...]
+    """``SOURCE/path`` of each planned shard."""
+    records: tuple[bytes, ...] | None
+    """Form document: the records' bytes."""
+    ids: NDArray[Any] | None
+    """Form window: int32 (int64 where ids need it), shape (microbatch_size, seq_len)."""
+    mask: NDArray[np.bool_]
+    """True where it counts: shape (microbatch_size,) for documents, (microbatch_size, seq_len) for windows."""
+    lengths: NDArray[np.int64]
+    """Bytes of a document, tokens of a window; 0 where nothing is delivered."""
+    digests: tuple[bytes, ...]
+    """xxh3-128 of each sample's canonical bytes; NOTHING where nothing is delivered."""
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def step(self) -> int:
+        """Optimizer update, 0-based."""
+        return self.address.step
+
+    @property
+    def all_masked(self) -> bool:
+        """True where no slot counts: a mean over its loss tokens would be NaN."""
+        return not bool(self.mask.any())
+
+    @cached_property
+    def digest(self) -> bytes:
+        """xxh3-128 over slot order, mask and canonical bytes."""
+        contents: list[bytes] = []
+        for i, digest in enumerate(self.digests):
+            if digest == NOTHING:
+                contents.append(b"")
+            elif self.records is not None:
+                contents.append(self.records[i])
+            else:
+                assert self.ids is not None
+                contents.append(canonical_tokens(self.ids[i]))
+        return microbatch_digest(contents, [row.tobytes() for row in self.mask.view(np.uint8)])
+
+
+def window_dtype(item_types: Sequence[str]) -> np.dtype[Any]:
+    """The dtype windows are delivered in: int32, or int64 where a stored type may hold ids past 2^31.
+
+    >>> window_dtype(["<u2", "<i4"]), window_dtype(["<u2", ">u4"])
+    (dtype('int32'), dtype('int64'))
+    """
+    wide = any(not np.can_cast(np.dtype(item), np.int32) for item in item_types if item)
+    return np.dtype(np.int64 if wide else np.int32)
+
+
+def assemble(
+    *,
+    address: Address,
+    attempt: int,
+    batch: int,
+    slots: range,
+    positions: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    source: NDArray[np.int64],
+    shard: NDArray[np.int64],
+    row: NDArray[np.int64],
+    delivered_shard: NDArray[np.int64],
+    delivered_row: NDArray[np.int64],
+    names: Sequence[str],
+    contents: Sequence[bytes | NDArray[Any] | None],
+    seq_len: int | None = None,
+    dtype: np.dtype[Any] | None = None,
+) -> Microbatch:
+    """Put the contents of the slots together: bytes for documents, 1-D ids for windows, None where nothing is delivered.
+
+    `seq_len` and `dtype` are given for windows and left out for documents.
+    """
+    present = np.array([content is not None for content in contents], dtype=np.bool_)
+    records: tuple[bytes, ...] | None = None
+    ids: NDArray[Any] | None = None
+    if seq_len is None:
+        records = tuple(b"" if content is None else bytes(content) for content in contents)
+        mask = present
+        lengths = np.array([len(record) for record in records], dtype=np.int64)
+        digests = tuple(
+            sample_digest(record) if there else NOTHING for record, there in zip(records, present.tolist(), strict=True)
+        )
+    else:
+        ids = np.zeros((len(contents), seq_len), dtype=dtype)
+        for i, content in enumerate(contents):
+            if content is not None:
+                ids[i] = content
+        mask = np.repeat(present[:, None], seq_len, axis=1)
+        lengths = np.where(present, seq_len, 0).astype(np.int64)
+        digests = tuple(
+            sample_digest(canonical_tokens(line)) if there else NOTHING
+            for line, there in zip(ids, present.tolist(), strict=True)
+        )
+    return Microbatch(
+        address=address,
+        attempt=attempt,
+        batch=batch,
+        slots=slots,
+        positions=positions,
+        status=status,
+        source=source,
+        shard=shard,
+        row=row,
+        delivered_shard=delivered_shard,
+        delivered_row=delivered_row,
+        names=tuple(names),
+        records=records,
+        ids=ids,
+        mask=mask,
+        lengths=lengths,
+        digests=digests,
+    )
