@@ -1,5 +1,58 @@
-"""dataguard: the flight recorder and the gate for training data."""
+"""dataguard: the flight recorder and the gate for training data.
+
+The public names are imported when they are first used, so that ``import dataguard`` costs a few milliseconds and pulls
+in neither pyarrow nor numba:
+
+>>> from dataguard import Geometry
+>>> Geometry(world_size=4, microbatch_size=2).num_microbatches(16)
+2
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dataguard.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from dataguard.core.address import Address as Address
+    from dataguard.core.address import Geometry as Geometry
+    from dataguard.core.manifest import Manifest as Manifest
+    from dataguard.errors import DataguardError as DataguardError
+
+_HOMES = {
+    "Address": "dataguard.core.address",
+    "Corpus": "dataguard.corpus",
+    "DataguardError": "dataguard.errors",
+    "Geometry": "dataguard.core.address",
+    "Loader": "dataguard.loader",
+    "Manifest": "dataguard.core.manifest",
+    "Plan": "dataguard.plan",
+    "Run": "dataguard.run",
+}
+
+__all__ = [
+    "Address",
+    "Corpus",
+    "DataguardError",
+    "Geometry",
+    "Loader",
+    "Manifest",
+    "Plan",
+    "Run",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dataguard' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,1 +1,1 @@
-
+"""Renders answers for people, in a terminal or as one self-contained page. Decides nothing."""

@@ -1,0 +1,69 @@
+"""Which documents does dataguard read and write, and what is the JSON Schema of each?
+
+Every document is a msgspec Struct of some room. The table below names them by dotted path, so that asking for one
+schema imports one module. The files under ``schemas/`` are what this module generates; a test holds them equal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from dataguard.errors import UsageError
+
+__all__ = ["DOCUMENTS", "schema", "schema_bytes", "schema_of"]
+
+DOCUMENTS = {
+    "plan": "dataguard.plan.document:PlanDocument",
+}
+"""Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct."""
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of one document.
+
+    >>> schema_of("plan")["title"]
+    'dataguard plan'
+    """
+    path = DOCUMENTS.get(name)
+    if path is None:
+        near = difflib.get_close_matches(name, DOCUMENTS, n=1)
+        raise UsageError(
+            f"there is no document {name!r}",
+            allowed=", ".join(sorted(DOCUMENTS)),
+            todo=f"did you mean {near[0]}?" if near else None,
+        )
+    module, _, attribute = path.partition(":")
+    made = msgspec.json.schema(getattr(import_module(module), attribute))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"dataguard {name}", **made}
+
+
+def schema_bytes(name: str) -> bytes:
+    """The schema as it stands in its file: indented, keys in order, one line feed at the end."""
+    return msgspec.json.format(msgspec.json.encode(schema_of(name), order="sorted"), indent=2) + b"\n"
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--write", "folder", type=click.Path(path_type=Path), help="Write every schema into this folder instead.")
+@click.option("--json", "as_json", is_flag=True, help="Answer with JSON: a schema is JSON anyway, the list becomes it.")
+def schema(name: str | None, folder: Path | None, as_json: bool) -> None:
+    """Print the JSON Schema of a document; without a NAME, the names there are."""
+    from dataguard.cli import output
+
+    if folder is not None:
+        if name is not None:
+            raise UsageError("a NAME and --write cannot go together", allowed="schema NAME, or schema --write FOLDER")
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in DOCUMENTS:
+            (folder / f"{each}.json").write_bytes(schema_bytes(each))
+        output.say(f"wrote {len(DOCUMENTS)} schemas into {folder}")
+        return
+    text = msgspec.json.encode(sorted(DOCUMENTS)) if as_json else "\n".join(sorted(DOCUMENTS)).encode()
+    sys.stdout.write((text + b"\n" if name is None else schema_bytes(name)).decode())
