@@ -125,8 +125,8 @@ class Layout:
         return self.root / "plan" / f"{_digest(digest)}.json"
 
     def withheld(self, digest: str) -> Path:
-        """``withheld/<digest>.json``: the rows and shards an attempt withholds."""
-        return self.root / "withheld" / f"{_digest(digest)}.json"
+        """``withheld/<digest>.parquet``: a list of shards and rows to withhold."""
+        return self.root / "withheld" / f"{_digest(digest)}.parquet"
 
     def policy(self, digest: str) -> Path:
         """``policy/<digest>.toml``."""

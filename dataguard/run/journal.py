@@ -1,0 +1,289 @@
+"""What happened to this run, in which order, and can the account be trusted?
+
+The journal is a folder of event files, numbered from 1, each linked to the one before by the SHA-256 of its raw bytes.
+Nothing is edited; order is the number.
+
+To append: read the chain (refused where it is damaged), let the caller make the event from what stands there, write it
+under a temporary name, fsync, `link()` it to the next number. Where that number is taken, the newcomer is read and the
+caller makes the event again: whatever was checked is checked against what really precedes the event.
+
+Reading goes on past damage and says what is wrong; appending is refused there. A removed tail leaves an unbroken
+chain, so it shows only against a `Head` that somebody else kept: loader state and every frames header do.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from dataguard.errors import RunDamaged
+from dataguard.run.atomic import publish_new
+from dataguard.run.events import Event, EventFile, EventUnreadable, decode_event, encode_event
+from dataguard.run.layout import Layout
+from dataguard.version import __version__
+
+__all__ = ["Entry", "Head", "Journal", "JournalProblem", "JournalRead"]
+
+ProblemKind = Literal["gap", "mismatch", "unreadable", "tail-removed"]
+_NAME = re.compile(r"([0-9]{6,})\.json\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The newest event somebody has seen. Number 0 is the head of an empty journal."""
+
+    number: int
+    sha256: str
+    """Of the raw bytes of that event file, hexadecimal; empty for number 0."""
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.sha256[:16]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One event as it stands in the journal."""
+
+    number: int
+    event: Event
+    time: str
+    """UTC, ISO 8601: for people only."""
+    by: str
+    dataguard: str
+    sha256: str
+    """Of the raw bytes of its file, hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalProblem:
+    """Something that makes the account doubtful."""
+
+    number: int
+    """The event it concerns."""
+    kind: ProblemKind
+    message: str
+    """One line: the file, what is wrong, what was expected and found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalRead:
+    """Everything that could be read, in order, and what is wrong with it."""
+
+    entries: tuple[Entry, ...]
+    """Readable events by rising number; with no problems they are 1, 2, 3, ..."""
+    problems: tuple[JournalProblem, ...]
+    head: Head
+
+    def require_sound(self, what: str) -> None:
+        """RunDamaged, naming every problem, where the journal cannot be trusted enough for `what`."""
+        if self.problems:
+            raise RunDamaged(
+                f"{what} is refused: the journal is damaged",
+                found="; ".join(problem.message for problem in self.problems),
+                todo="restore the event files from a copy; `dataguard verify` lists what is wrong",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    signature: tuple[int, ...]
+    sha256: str
+    document: EventFile | None
+    why: str
+
+
+class Journal:
+    """The event files of one run. Several processes may append at once; within a process it is for one thread.
+
+    Parameters
+    ----------
+    layout
+        Names of the run directory.
+    by
+        Who writes: ``user@host``; by default who runs this process.
+    clock
+        Unix time in ns; for people only.
+    """
+
+    def __init__(self, layout: Layout, *, by: str | None = None, clock: Callable[[], int] = time.time_ns) -> None:
+        self.layout = layout
+        self._by = by or writer_name()
+        self._clock = clock
+        self._cache: dict[int, _Cached] = {}
+
+    def read(self) -> JournalRead:
+        """All events. Problems are in the answer, never raised; a missing journal is an empty one."""
+        numbers = self._numbers()
+        # What was linked since the folder was listed (or a far file system has not listed yet) opens by its name.
+        while self.next_exists((numbers[-1] if numbers else 0) + 1):
+            numbers.append((numbers[-1] if numbers else 0) + 1)
+        entries: list[Entry] = []
+        problems: list[JournalProblem] = []
+        above = 0
+        before: str | None = ""
+        for number in numbers:
+            if number != above + 1:
+                gone = f"event {above + 1}" if number == above + 2 else f"events {above + 1} to {number - 1}"
+                verb = "is" if number == above + 2 else "are"
+                problems.append(
+                    JournalProblem(
+                        number=above + 1, kind="gap", message=f"{gone} {verb} missing, event {number} stands"
+                    )
+                )
+                before = None
+            above = number
+            cached = self._load(number)
+            document = cached.document
+            if document is None or document.number != number:
+                why = cached.why if document is None else f"it says it is event {document.number}"
+                problems.append(
+                    JournalProblem(number=number, kind="unreadable", message=f"{self._name(number)}: {why}")
+                )
+                before = cached.sha256 or None
+                continue
+            if before is not None and (document.prev or "") != before:
+                message = (
+                    f"{self._name(number)} follows a file with SHA-256 {(document.prev or 'none')[:16]}, "
+                    f"the one before it has {before[:16] or 'none'}"
+                )
+                problems.append(JournalProblem(number=number, kind="mismatch", message=message))
+            before = cached.sha256
+            entries.append(
+                Entry(
+                    number=number,
+                    event=document.event,
+                    time=document.time,
+                    by=document.by,
+                    dataguard=document.dataguard,
+                    sha256=cached.sha256,
+                )
+            )
+        head = Head(number=above, sha256=self._cache[above].sha256 if above else "")
+        return JournalRead(entries=tuple(entries), problems=tuple(problems), head=head)
+
+    def head(self) -> Head:
+        """The newest event."""
+        return self.read().head
+
+    def next_exists(self, number: int) -> bool:
+        """Whether event `number` stands: one `stat`, what a writer asks before each frame to see if it is fenced."""
+        return self.layout.journal_event(number).exists()
+
+    def check(self, heads: Iterable[Head] = ()) -> tuple[JournalProblem, ...]:
+        """Every problem, those included that only heads kept elsewhere can show: a removed or exchanged tail."""
+        read = self.read()
+        digests = {number: cached.sha256 for number, cached in self._cache.items() if number <= read.head.number}
+        problems = list(read.problems)
+        for head in sorted(set(heads), key=lambda head: (head.number, head.sha256)):
+            problem = _against(head, read, digests)
+            if problem is not None:
+                problems.append(problem)
+        return tuple(problems)
+
+    def append(self, event: Event | Callable[[tuple[Entry, ...]], Event]) -> Entry:
+        """Write one event after all that stand, durably, and return it as it stands.
+
+        Parameters
+        ----------
+        event
+            The event, or a function that makes it from all entries before it and raises where it may not be written.
+            The function is called again whenever another writer came first.
+
+        Raises
+        ------
+        RunDamaged
+            The journal has a gap or a mismatch: nothing may be built on it.
+        WriteFailed
+            The event could not be made durable; it does not stand.
+        """
+        while True:
+            read = self.read()
+            read.require_sound("appending an event")
+            number = read.head.number + 1
+            made = event(read.entries) if callable(event) else event
+            now = self._clock()
+            moment = datetime.fromtimestamp(now // 10**9, tz=UTC).replace(microsecond=now % 10**9 // 1000)
+            document = EventFile(
+                number=number,
+                prev=read.head.sha256 or None,
+                time=moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                by=self._by,
+                dataguard=__version__,
+                event=made,
+            )
+            raw = encode_event(document)
+            if publish_new(self.layout.journal_event(number), raw, tmp=self.layout.tmp):
+                return Entry(
+                    number=number,
+                    event=made,
+                    time=document.time,
+                    by=document.by,
+                    dataguard=document.dataguard,
+                    sha256=hashlib.sha256(raw).hexdigest(),
+                )
+
+    def _numbers(self) -> list[int]:
+        try:
+            names = os.listdir(self.layout.journal)
+        except FileNotFoundError:
+            return []
+        return sorted(int(match.group(1)) for name in names if (match := _NAME.match(name)))
+
+    def _name(self, number: int) -> str:
+        path = self.layout.journal_event(number)
+        return f"{path.parent.name}/{path.name}"
+
+    def _load(self, number: int) -> _Cached:
+        """The event file, decoded; again only where the file's inode, size or change time are others than before."""
+        path = self.layout.journal_event(number)
+        try:
+            with path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                signature = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+                known = self._cache.get(number)
+                if known is not None and known.signature == signature:
+                    return known
+                raw = file.read()
+        except OSError as error:
+            loaded = _Cached((), "", None, f"it cannot be read: {error.strerror}")
+        else:
+            sha256 = hashlib.sha256(raw).hexdigest()
+            try:
+                loaded = _Cached(signature, sha256, decode_event(raw), "")
+            except EventUnreadable as error:
+                loaded = _Cached(signature, sha256, None, str(error))
+        self._cache[number] = loaded
+        return loaded
+
+
+def _against(head: Head, read: JournalRead, digests: dict[int, str]) -> JournalProblem | None:
+    """What a head kept elsewhere shows about the chain that stands now."""
+    if head.number > read.head.number:
+        message = (
+            f"event {head.number} was seen, the journal now ends with event {read.head.number}: its tail was removed"
+        )
+        return JournalProblem(number=head.number, kind="tail-removed", message=message)
+    if head.number and digests.get(head.number, head.sha256) != head.sha256:
+        message = (
+            f"event {head.number} was seen with SHA-256 {head.sha256[:16]}, "
+            f"it now has {digests[head.number][:16]}: it was exchanged"
+        )
+        return JournalProblem(number=head.number, kind="mismatch", message=message)
+    return None
+
+
+def writer_name() -> str:
+    """``user@host`` of this process; the user's number where it has no name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = str(os.getuid())
+    return f"{user}@{platform.node() or 'unknown'}"

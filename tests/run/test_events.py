@@ -1,0 +1,131 @@
+"""Event files: bytes that come back equal, and no changed byte that passes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataguard.run.events import (
+    AppliedSkip,
+    AttemptBegun,
+    Event,
+    EventFile,
+    EventUnreadable,
+    Proposed,
+    Quarantined,
+    RankPlace,
+    Released,
+    Revoked,
+    RunCreated,
+    SkipAdded,
+    decode_event,
+    encode_event,
+    kind_of,
+)
+
+DIGEST = "0123456789abcdef" * 4
+
+ALL_KINDS: list[Event] = [
+    RunCreated(
+        run="a" * 32, plan=DIGEST, root=DIGEST, manifests=(DIGEST,), skip_mode="jump", fill="mask", first_label=1,
+        roots={"web": "/data/web"},
+    ),
+    AttemptBegun(
+        attempt=2, parent=1, fork_step=30, start_position=240, world_size=4, microbatch_size=2, plan=DIGEST, root=DIGEST,
+        seed=7, manifests=(DIGEST,), skips=(AppliedSkip(start=320, stop=360, event=3, reason="spike"),), withheld=DIGEST,
+        num_withheld=1, attempt_digest=DIGEST, launch_id="job 7, restart 1",
+        ranks=(RankPlace(rank=0, host="node-1", device="cuda:0", process=71),),
+    ),
+    SkipAdded(start=320, stop=360, steps=(40, 45), batches=(40, 45), attempt=1, reason="Verlust: 5 → 9"),
+    Quarantined(shard="web/a.jsonl", row=3, reason="damaged", evidence="page 4"),
+    Quarantined(withheld=DIGEST, reason="audit"),
+    Released(shard="web/a.jsonl"),
+    Revoked(event=3, reason="not the cause"),
+    Proposed(proposal="quarantine", attempt=1, shard="web/a.jsonl", row=3, position=77, reason="unreadable"),
+]  # fmt: skip
+
+
+def file_of(event: Event, number: int = 1) -> EventFile:
+    return EventFile(
+        number=number, prev=DIGEST if number > 1 else None, time="2026-01-02T03:04:05.000006Z", by="ada@host",
+        dataguard="0.1.0", event=event,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("event", ALL_KINDS, ids=kind_of)
+def test_an_event_comes_back_equal(event: Event) -> None:
+    document = file_of(event, 7)
+    assert decode_event(encode_event(document)) == document
+
+
+def test_the_bytes_are_one_line_of_json_with_the_facts_in_plain_sight() -> None:
+    raw = encode_event(file_of(ALL_KINDS[2], 3))
+    assert raw.count(b"\n") == 1
+    assert raw.endswith(b"\n")
+    document = json.loads(raw)
+    assert document["number"] == 3
+    assert document["event"]["kind"] == "skip-added"
+    assert document["event"]["steps"] == [40, 45]
+    body = raw[: raw.rindex(b',"check"')]
+    assert document["check"] == hashlib.sha256(body).hexdigest()
+
+
+@given(place=st.integers(min_value=0), bit=st.integers(0, 7))
+@pytest.mark.parametrize("event", ALL_KINDS[1:3], ids=kind_of)
+def test_any_flipped_bit_shows(event: Event, place: int, bit: int) -> None:
+    raw = bytearray(encode_event(file_of(event)))
+    raw[place % len(raw)] ^= 1 << bit
+    with pytest.raises(EventUnreadable):
+        decode_event(bytes(raw))
+
+
+def test_any_cut_and_any_addition_shows() -> None:
+    raw = encode_event(file_of(ALL_KINDS[6]))
+    for length in range(len(raw)):
+        with pytest.raises(EventUnreadable):
+            decode_event(raw[:length])
+    for extra in (b"\n", b"\0", raw):
+        with pytest.raises(EventUnreadable):
+            decode_event(raw + extra)
+
+
+def signed(body: bytes) -> bytes:
+    return body + b',"check":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
+
+
+def body_of(event: Event) -> bytes:
+    raw = encode_event(file_of(event))
+    return raw[: raw.rindex(b',"check"')]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (b'"version":1', b'"version":2', "version 2"),
+        (b'"kind":"revoked"', b'"kind":"forgiven"', "forgiven"),
+        (b'"event":3', b'"event":0', ">= 1"),
+        (b'"reason"', b'"raison"', "raison"),
+        (b'"by":"ada@host"', b'"by":null', "str"),
+        (b'{"by"', b'["by"', "object"),
+    ],
+)
+def test_what_is_whole_but_no_event_of_this_version_is_told(old: bytes, new: bytes, says: str) -> None:
+    body = body_of(ALL_KINDS[6])
+    assert old in body
+    with pytest.raises(EventUnreadable, match=says):
+        decode_event(signed(body.replace(old, new, 1)))
+
+
+def test_a_quarantine_names_a_shard_or_a_list() -> None:
+    for facts in ({}, {"shard": "a", "withheld": DIGEST}, {"withheld": DIGEST, "row": 3}):
+        with pytest.raises(ValueError, match="quarantine"):
+            msgspec.convert({"kind": "quarantined", "reason": "x", **facts}, Quarantined)
+
+
+def test_every_kind_of_event_is_covered_here() -> None:
+    assert {type(event) for event in ALL_KINDS} == set(Event.__args__)
