@@ -7,6 +7,7 @@ belong to the run. A `PlanDocument` is what lies in ``plan/<digest>.json``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
 from typing import Annotated, Literal
@@ -14,9 +15,23 @@ from typing import Annotated, Literal
 import msgspec
 
 from dataguard.core.digests import canonical_json, sha256_hex
-from dataguard.errors import PlanError
+from dataguard.errors import PlanError, RunDamaged
 
-__all__ = ["ALGORITHMS", "BatchSize", "Fill", "Form", "Mixture", "PlanDocument", "Root", "Shuffle", "SkipMode", "whole_weights"]
+__all__ = [
+    "ALGORITHMS",
+    "BatchSize",
+    "Fill",
+    "Form",
+    "Mixture",
+    "PlanDocument",
+    "Root",
+    "Shuffle",
+    "SkipMode",
+    "check_starts",
+    "decode_plan",
+    "encode_plan",
+    "whole_weights",
+]
 
 Form = Literal["document", "window"]
 Shuffle = Literal["blocks", "all", "none"]
@@ -30,7 +45,7 @@ NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Root(msgspec.Struct, frozen=True, kw_only=True):
+class Root(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What fixes the stream for ever."""
 
     manifest: str
@@ -47,7 +62,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     algorithms: dict[str, int]
 
     def __post_init__(self) -> None:
-        if self.lanes & (self.lanes - 1):
+        if self.lanes < 1 or self.lanes & (self.lanes - 1):
             raise PlanError(f"lanes {self.lanes} is not a power of two", allowed="1, 2, 4, ... 1,024 ...")
         if self.form == "window" and self.seq_len is None:
             raise PlanError("form window needs the tokens of a window", todo="give --seq-len N")
@@ -60,7 +75,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
         return sha256_hex(b"dataguard-root-1" + canonical_json(self))
 
 
-class Mixture(msgspec.Struct, frozen=True, kw_only=True):
+class Mixture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which sources are mixed, how strongly, from one position on."""
 
     start: NonNegative
@@ -73,14 +88,18 @@ class Mixture(msgspec.Struct, frozen=True, kw_only=True):
             raise PlanError("a mixture of no sources cannot be", todo="give at least one source with weight above 0")
 
 
-class BatchSize(msgspec.Struct, frozen=True, kw_only=True):
+class BatchSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many positions a global batch holds, from one position on."""
 
     start: NonNegative
     size: Positive
 
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise PlanError(f"a global batch of {self.size:,} cannot be", allowed="at least 1 slot")
 
-class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
+
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A plan as it lies on disk."""
 
     version: Literal[1] = 1
@@ -92,10 +111,8 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     first_label: Literal[0, 1] = 0
 
     def __post_init__(self) -> None:
-        for what, entries in (("mixture", self.mixtures), ("batch size", self.batch_sizes)):
-            starts = [entry.start for entry in entries]
-            if not starts or starts[0] != 0 or starts != sorted(set(starts)):
-                raise PlanError(f"the {what} list starts at positions {starts}", allowed="0 first, then rising")
+        check_starts("mixture", self.mixtures)
+        check_starts("batch size", self.batch_sizes)
         if self.mixtures[0].manifest != self.root.manifest:
             raise PlanError("the first mixture reads another manifest than the root names")
 
@@ -105,21 +122,75 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
         return sha256_hex(b"dataguard-plan-1" + canonical_json(self))
 
 
-def whole_weights(weights: dict[str, str | int | float | Fraction]) -> dict[str, int]:
+def check_starts(what: str, entries: Sequence[Mixture] | Sequence[BatchSize]) -> None:
+    """Refuse a list by position that does not start at 0 and rise."""
+    starts = [entry.start for entry in entries]
+    if not starts or starts[0] != 0 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
+        raise PlanError(f"the {what} list starts at positions {starts}", allowed="0 first, then rising")
+
+
+def encode_plan(document: PlanDocument) -> bytes:
+    """Spell a document canonically: what ``plan/<digest>.json`` holds."""
+    return canonical_json(document)
+
+
+def decode_plan(content: bytes, *, name: str = "plan", digest: str | None = None) -> PlanDocument:
+    """Read a plan document back.
+
+    Parameters
+    ----------
+    content
+        The bytes of the file.
+    name
+        What messages call it.
+    digest
+        What its digest should be.
+
+    Raises
+    ------
+    RunDamaged
+        It is no plan document of a version this dataguard reads, or has another digest.
+    """
+    try:
+        document = msgspec.json.decode(content, type=PlanDocument)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunDamaged(f"{name} cannot be read", found=str(error), allowed="a plan document of version 1") from error
+    if digest is not None and document.digest != digest:
+        raise RunDamaged(f"{name} holds another plan than its name says", found=document.digest, allowed=digest)
+    return document
+
+
+def whole_weights(weights: Mapping[str, str | int | float | Fraction]) -> dict[str, int]:
     """Weights as the smallest whole numbers of the same ratios; decimals are taken as written.
 
     >>> whole_weights({"web": "0.3", "code": 2})
     {'web': 3, 'code': 20}
     """
+    if not weights:
+        raise PlanError("a mixture of no sources cannot be", todo="give at least one source with weight above 0")
     exact: dict[str, Fraction] = {}
     for name, weight in weights.items():
         try:
             exact[name] = weight if isinstance(weight, Fraction) else Fraction(str(weight))
         except (ValueError, ZeroDivisionError) as error:
-            raise PlanError(f"weight {weight!r} of source {name!r} is no number", todo="give e.g. --weight NAME=2") from error
+            raise PlanError(
+                f"weight {weight!r} of source {name!r} is no number", todo="give e.g. --weight NAME=2"
+            ) from error
         if exact[name] <= 0:
-            raise PlanError(f"weight {weight} of source {name!r} cannot be", allowed="above 0", todo="leave the source out instead")
+            raise PlanError(
+                f"weight {weight} of source {name!r} cannot be",
+                allowed="above 0",
+                todo="leave the source out instead",
+            )
     scale = lcm(*(value.denominator for value in exact.values()))
     whole = {name: int(value * scale) for name, value in exact.items()}
     shared = gcd(*whole.values())
-    return {name: value // shared for name, value in whole.items()}
+    smallest = {name: value // shared for name, value in whole.items()}
+    if sum(smallest.values()) >= 1 << 62:
+        raise PlanError(
+            "these weights have no whole numbers of the same ratios that fit",
+            found=", ".join(f"{name}={weight}" for name, weight in weights.items()),
+            allowed="ratios of whole numbers that sum to less than 2**62",
+            todo="write them with fewer digits",
+        )
+    return smallest
