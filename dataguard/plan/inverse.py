@@ -1,0 +1,121 @@
+"""At which positions does a row stand, and where does an epoch end?
+
+The exact inverse of the stream, step by step: row -> place in the order of an epoch -> source lane and ordinal -> stream
+lane and draw -> mixture and place in it -> position. Only the epochs that lanes can be in within the range asked for
+are looked at, and each gives at most one position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataguard.core.manifest import ManifestSet
+from dataguard.errors import NotInRun, PlanError, SpanError
+from dataguard.plan.generations import Chain, Generation
+from dataguard.plan.stages import LARGEST_POSITION, Stages
+
+__all__ = ["Placement", "end_of_epoch", "end_of_epochs", "find"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Placement:
+    """One position that holds a row."""
+
+    position: int
+    epoch: int
+
+
+def find(stages: Stages, numbering: ManifestSet, shard: int, row: int, *, start: int, stop: int) -> list[Placement]:
+    """Every position in ``start:stop`` that holds a row of a shard numbered through; see `Stream.find`."""
+    if not 0 <= start <= stop <= LARGEST_POSITION:
+        raise SpanError(f"positions {start:,}:{stop:,} cannot be", allowed="0 <= start <= stop <= 2^60")
+    if not 0 <= shard < numbering.num_shards:
+        raise NotInRun(f"shard number {shard:,} is not in the stream", allowed=f"0:{numbering.num_shards:,}")
+    ordinal, local = numbering.split_shard(shard)
+    num_rows = numbering.manifests[ordinal].shards[local].num_rows
+    if not 0 <= row < num_rows:
+        raise NotInRun(f"row {row:,} is not in shard {numbering.shard_name(shard)}", allowed=f"0:{num_rows:,}")
+    name = numbering.source_name(shard)
+    if name not in stages.names or start == stop:
+        return []
+    number = stages.number(name)
+    chain = stages.chains[number]
+    # Both before looking at the generations: entering the mixtures is what makes them.
+    before, after = stages.drawn_before(start)[:, number], stages.drawn_before(stop)[:, number]
+    begun = chain.epochs_begun(after)
+    if begun is None:
+        return []
+    lowest, highest = chain.lowest_next_epoch(before), begun[1]
+    found = []
+    for g, generation in enumerate(chain.generations):
+        if generation.manifest_ordinal != ordinal:
+            continue
+        at = generation.order.table.find(local, row)
+        if at is None:
+            continue
+        first, end = chain.epochs_of(g)
+        for epoch in range(max(first, lowest), highest + 1 if end is None else min(end, highest + 1)):
+            lane, draw = _draw_of(generation, epoch, *at)
+            if before[lane] <= draw < after[lane]:
+                position = stages.position_of_draw(lane, number, draw)
+                assert position is not None, "a draw that was made has a position"
+                found.append(Placement(position=position, epoch=epoch))
+    return sorted(found)
+
+
+def _draw_of(generation: Generation, epoch: int, block: int, offset: int) -> tuple[int, int]:
+    """(stream lane, its draw) that holds a sample in an epoch."""
+    split = generation.split
+    _, source_lane, within = generation.order.find(epoch, block, offset)
+    ordinal = epoch * int(split.length(source_lane)) + within
+    lane = source_lane + split.source_lanes * (ordinal % split.turns)
+    turn = ordinal // split.turns
+    return lane, int(generation.entry_draws[lane] + turn - generation.entry_turns[lane])
+
+
+def end_of_epoch(stages: Stages, source: str, epoch: int) -> int:
+    """One past the last position that holds a row of an epoch of a source; see `Stream.end_of_epoch`."""
+    number = stages.number(source)
+    chain = _whole_chain(stages, number)
+    end = 0
+    if epoch >= 0:
+        end = _end_of_draws(stages, number, chain.draws_before(epoch), chain.draws_before(epoch + 1))
+    if not end:
+        raise NotInRun(
+            f"no position holds a row of epoch {epoch:,} of source {source!r}",
+            todo="it leaves the mixture before that epoch" if epoch >= 0 else "epochs count from 0",
+        )
+    return end
+
+
+def end_of_epochs(stages: Stages, epochs: int) -> int:
+    """One past the last position of any sample of an epoch below `epochs`; see `Stream.end_of_epochs`."""
+    if epochs < 1:
+        raise PlanError(f"{epochs} epochs cannot be", allowed="at least 1")
+    ends = []
+    for number in range(len(stages.names)):
+        chain = _whole_chain(stages, number)
+        ends.append(_end_of_draws(stages, number, np.zeros(stages.root.lanes, np.int64), chain.draws_before(epochs)))
+    return max(ends)
+
+
+def _whole_chain(stages: Stages, number: int) -> Chain:
+    """The source's generations with every mixture entered."""
+    stages.stage(len(stages.mixtures) - 1)
+    return stages.chains[number]
+
+
+def _end_of_draws(stages: Stages, number: int, start: NDArray[np.int64], stop: NDArray[np.int64]) -> int:
+    """One past the last position of any lane's draws ``start:stop`` of a source, 0 where none is ever made."""
+    last = stages.stage(len(stages.mixtures) - 1)
+    if number not in last.sources:
+        stop = np.minimum(stop, last.drawn[:, number])
+    end = 0
+    for lane in np.flatnonzero(stop > start).tolist():
+        position = stages.position_of_draw(lane, number, int(stop[lane]) - 1)
+        assert position is not None, "a draw that is made has a position"
+        end = max(end, position + 1)
+    return end
