@@ -1,8 +1,9 @@
 """What every format is to the rest of the corpus: scan a shard to blocks, read the rows of a block.
 
 1. `recognise` looks at the first bytes (after decompression) and the name; content decides, the name only breaks ties.
-2. `scan` walks the whole shard once and yields `ScannedBlock`s in row order. What is wrong with a record becomes a
-   `Finding`; what is wrong with the shard ends the scan with a last `ShardFinding`, never with an exception.
+2. `scan` walks the whole shard once and yields `ScannedBlock`s in row order, then one `ScanEnd`. What is wrong with a
+   record is a `Finding` of its block; what is wrong with the shard is a `Finding` of the end, never an exception. Only
+   storage that fails (OSError, EnvironmentFailed) raises.
 3. `read` gives the rows of one block again, as scanned: the same rows rejected, the same bytes.
 
 A format never opens a path and never caches: it is given a `ShardFile`, which does both.
@@ -14,16 +15,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from dataguard.errors import UsageError
 
 __all__ = ["BlockPlace", "Finding", "Format", "ReadBlock", "ScanEnd", "ScanOptions", "ScannedBlock", "ShardFile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong with a shard (``row`` is None) or with one of its records. The code decides the effect, by the table in findings.py."""
+    """What is wrong with a shard (``row`` is None) or with one of its records.
+
+    The code decides the effect, by the table in findings.py.
+    """
 
     code: str
     """Reason code, e.g. ``not-an-object``; the table in findings.py gives its effect and its sentence."""
@@ -91,8 +96,20 @@ class ScanOptions:
     """What a scan and a read are told about a source."""
 
     text_field: str = "text"
+    """The field or column that holds the text."""
     block_bytes: int = 1 << 20
+    """A block of lines ends with the line that reaches this many bytes; a longer line is a block by itself."""
+    block_tokens: int = 1 << 18
+    """Tokens of one block of a token shard."""
     max_record_bytes: int = 1 << 30
+    """A longer record (a line with its ending) is rejected and never held in memory."""
+    max_window_bytes: int = 1 << 27
+    """A compressed stream whose decoder would need a larger window is refused before it is decoded."""
+
+    def __post_init__(self) -> None:
+        for name in ("block_bytes", "block_tokens", "max_record_bytes", "max_window_bytes"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1", found=f"{getattr(self, name):,}")
 
 
 class ShardFile(Protocol):
@@ -122,7 +139,11 @@ class Format(Protocol):
     name: str
     kind: Literal["text", "tokens"]
     random_access: bool
-    """Whether `read` costs about the block, not the shard, on an uncompressed file. (A compressed stream never has it.)"""
+    """Whether `read` costs about the block, not the shard, on an uncompressed file.
+
+    A compressed stream never has it: its `read` decodes all that stands before the block, so it is read through
+    `read_all` and a cache.
+    """
 
     def recognise(self, head: bytes, path: str) -> int:
         """How surely these first decoded bytes are of this format: 0 no, 1 by name only, 2 by content."""
@@ -136,6 +157,11 @@ class Format(Protocol):
         """The rows of one block. ShardDamaged where they cannot be read any more."""
         ...
 
-    def read_all(self, shard: ShardFile, places: list[BlockPlace], options: ScanOptions, *, fields: bool = False) -> Iterator[ReadBlock]:
-        """All blocks in order, decoding the shard once: what fills the local cache for shards without random access."""
+    def read_all(
+        self, shard: ShardFile, places: list[BlockPlace], options: ScanOptions, *, fields: bool = False
+    ) -> Iterator[ReadBlock]:
+        """These blocks, given in row order, decoding the shard once at most: what fills the local cache.
+
+        ShardDamaged where one of them cannot be read any more.
+        """
         ...

@@ -1,0 +1,112 @@
+"""What does a reason code mean, and what becomes of the record or shard that has it?
+
+One table, `CODES`, shared by code, documentation and tests. A code has a scope and one of three effects:
+
+- ``rejected``: the record is not delivered. It keeps its row number, so no other record's address moves.
+- ``flagged``: something is wrong with the shard; its good records are delivered.
+- ``excluded``: nothing of the shard can be trusted; nothing of it is delivered.
+
+A code is never taken out of the table or given another effect: manifests that exist refer to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dataguard.core.manifest import Effect
+from dataguard.corpus.formats.protocol import Finding
+
+__all__ = ["CODES", "Code", "effect_of", "shard_effect"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """One row of the table."""
+
+    effect: Literal["rejected", "flagged", "excluded"]
+    sentence: str
+    """What is wrong, in words that a message or a page can use as they stand."""
+
+
+_RECORDS = {
+    "duplicate-text": "the record has its text field more than once, so it is undecided which is meant",
+    "invalid-json": "the line is not one JSON value",
+    "invalid-utf8": "the record holds bytes that are not UTF-8",
+    "lone-surrogate": "the record holds an escaped surrogate without its other half, which no UTF-8 can spell",
+    "missing-text": "the record has no text field",
+    "not-a-string": "the text field is no string",
+    "not-an-object": "the line is valid JSON and no object",
+    "null-text": "the text field is null",
+    "record-too-large": "the record is larger than the limit",
+    "too-deep": "the record is nested deeper than the limit",
+    "unreadable-group": "the row group that holds the row cannot be decoded",
+}
+_FLAGGED = {
+    "damaged-groups": "some row groups cannot be decoded; the others are delivered",
+    "trailing-bytes": "there are bytes after the end of the data; what stands before them is delivered",
+    "truncated-stream": "the compressed stream ends early; the whole records before the cut are delivered",
+}
+_EXCLUDED = {
+    "bad-checksum": "the decoded content is not what its checksum says",
+    "bad-footer": "the Parquet footer is missing or makes no sense",
+    "bad-npy-header": "the file does not begin with a NumPy header, or its header makes no sense",
+    "bad-shape": "the array has no dimension, or more than two",
+    "bad-stream-header": "the file is not the compressed stream that its name says",
+    "compressed-container": "a file whose parts are reached at random lies inside a compressed stream",
+    "corrupt-stream": "the compressed stream cannot be decoded any further",
+    "duplicate-column": "several columns have the name of the text column",
+    "encrypted": "the file is encrypted",
+    "fortran-order": "the array is stored column by column, so its flat order is not that of its rows",
+    "missing-column": "there is no text column",
+    "not-a-text-column": "the text column holds no text",
+    "not-integers": "the array holds no integers",
+    "not-json-lines": "the file is text or JSON, and not one JSON object a line",
+    "too-short": "the file is shorter than its header says",
+    "unreadable-groups": "no row group can be decoded",
+    "window-too-large": "the compressed stream asks for a larger window than the limit",
+}
+
+CODES: Mapping[str, Code] = MappingProxyType(
+    {code: Code(effect="rejected", sentence=sentence) for code, sentence in sorted(_RECORDS.items())}
+    | {code: Code(effect="flagged", sentence=sentence) for code, sentence in sorted(_FLAGGED.items())}
+    | {code: Code(effect="excluded", sentence=sentence) for code, sentence in sorted(_EXCLUDED.items())}
+)
+"""Reason code -> its effect and its sentence."""
+
+
+def effect_of(code: str) -> Literal["rejected", "flagged", "excluded"]:
+    """The effect of a reason code; KeyError where the table has none such.
+
+    >>> effect_of("trailing-bytes"), effect_of("null-text")
+    ('flagged', 'rejected')
+    """
+    return CODES[code].effect
+
+
+def shard_effect(findings: Iterable[Finding], *, num_deliverable: int) -> Effect:
+    """What becomes of a shard with these findings about the whole of it.
+
+    A shard that has a finding and from which nothing can be delivered is excluded; one without a finding is clean
+    though it be empty.
+
+    Parameters
+    ----------
+    findings
+        The findings of a `ScanEnd`, records' findings not among them.
+    num_deliverable
+        Rows of the shard that were not rejected.
+
+    >>> cut = Finding(code="truncated-stream", detail="ends at byte 70")
+    >>> shard_effect([cut], num_deliverable=3), shard_effect([cut], num_deliverable=0)
+    ('flagged', 'excluded')
+    >>> shard_effect([], num_deliverable=0)
+    'clean'
+    """
+    effects = {effect_of(finding.code) for finding in findings}
+    assert "rejected" not in effects, "a record's finding is no finding of its shard"
+    if not effects:
+        return "clean"
+    return "excluded" if "excluded" in effects or num_deliverable == 0 else "flagged"
