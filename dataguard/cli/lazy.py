@@ -6,6 +6,7 @@ none of them, and a command imports its own module only.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -70,6 +71,18 @@ class LazyGroup(click.Group):
             _add_debug(command)
             self.add_command(command, cmd_name)
         return self.commands[cmd_name]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that was typed; a mistyped one is met with the nearest of the table."""
+        name = args[0]
+        if name in self.entries or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, self.entries, n=1)
+        raise click.UsageError(
+            f"there is no command {name!r}" + (f"; did you mean {near[0]}?" if near else ""), ctx=ctx
+        )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands under their headings, from the table alone."""

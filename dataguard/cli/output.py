@@ -43,6 +43,7 @@ __all__ = [
     "say",
     "table",
     "tell",
+    "write",
 ]
 
 Rendered: TypeAlias = "str | RenderableType | Iterable[str | RenderableType]"
@@ -102,6 +103,17 @@ def answer_lines(documents: Iterable[Document], render: Callable[[Document], Ren
     else:
         for document in documents:
             _show(render(document))
+
+
+def write(content: bytes) -> None:
+    """Write an answer that is JSON already (UTF-8) to standard output as it is, behind what was written before."""
+    stdout = _stdout()
+    raw = getattr(stdout, "buffer", None)
+    if raw is None:
+        stdout.write(content.decode())
+    else:
+        stdout.flush()
+        raw.write(content)
 
 
 def table(
@@ -230,15 +242,8 @@ def _write_json(documents: Iterable[msgspec.Struct]) -> None:
     import msgspec
 
     encoder = msgspec.json.Encoder()
-    stdout = _stdout()
-    raw = getattr(stdout, "buffer", None)
-    stdout.flush()
     for document in documents:
-        line = encoder.encode(document) + b"\n"
-        if raw is not None:
-            raw.write(line)
-        else:
-            stdout.write(line.decode())
+        write(encoder.encode(document) + b"\n")
 
 
 def _show(rendered: Rendered) -> None:
@@ -255,8 +260,15 @@ def _console() -> Console:
     from rich.console import Console
 
     stdout = _stdout()
-    width = None if stdout.isatty() or "COLUMNS" in os.environ else _PIPED_COLUMNS  # noqa: TID251 - the one place
-    return Console(file=stdout, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    asked = os.environ  # noqa: TID251 - the one place in this room that reads it
+    return Console(
+        file=stdout,
+        width=None if stdout.isatty() or "COLUMNS" in asked else _PIPED_COLUMNS,
+        color_system=None if asked.get("NO_COLOR") else "auto",
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
 
 
 class _Printable:

@@ -7,7 +7,6 @@ schema imports one module. The files under ``schemas/`` are what this module gen
 from __future__ import annotations
 
 import difflib
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 import click
 import msgspec
 
+from dataguard.cli import output
+from dataguard.cli.options import PATH
 from dataguard.errors import UsageError
 
 __all__ = ["DOCUMENTS", "schema", "schema_bytes", "schema_of"]
@@ -51,12 +52,10 @@ def schema_bytes(name: str) -> bytes:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--write", "folder", type=click.Path(path_type=Path), help="Write every schema into this folder instead.")
-@click.option("--json", "as_json", is_flag=True, help="Answer with JSON: a schema is JSON anyway, the list becomes it.")
+@click.option("--write", "folder", type=PATH, help="Write every schema into this folder instead.")
+@click.option("--json", "as_json", is_flag=True, help="Answer with JSON; a schema is JSON anyway, the list becomes it.")
 def schema(name: str | None, folder: Path | None, as_json: bool) -> None:
     """Print the JSON Schema of a document; without a NAME, the names there are."""
-    from dataguard.cli import output
-
     if folder is not None:
         if name is not None:
             raise UsageError("a NAME and --write cannot go together", allowed="schema NAME, or schema --write FOLDER")
@@ -65,5 +64,8 @@ def schema(name: str | None, folder: Path | None, as_json: bool) -> None:
             (folder / f"{each}.json").write_bytes(schema_bytes(each))
         output.say(f"wrote {len(DOCUMENTS)} schemas into {folder}")
         return
-    text = msgspec.json.encode(sorted(DOCUMENTS)) if as_json else "\n".join(sorted(DOCUMENTS)).encode()
-    sys.stdout.write((text + b"\n" if name is None else schema_bytes(name)).decode())
+    if name is not None:
+        output.write(schema_bytes(name))
+    else:
+        names = sorted(DOCUMENTS)
+        output.write((msgspec.json.encode(names) if as_json else "\n".join(names).encode()) + b"\n")
