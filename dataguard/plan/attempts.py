@@ -6,7 +6,8 @@ rows. All of it is fixed when it begins. Attempts form a tree; the path from the
 1. Attempt k of a lineage owns the steps from its fork step to the next one's fork step; the leaf owns all from its own.
 2. Its start position is one past the last position of the step before the fork, as its parent cut it.
 3. It carries its own full lists. They are its parent's, amended at its start; later planned entries stay unless
-   replaced. Skips are all that were unrevoked when it began, as one merged set; what lies before its start has no effect.
+   replaced. Skips are all that were unrevoked when it began, as one merged set; what lies before its start is
+   without effect.
 4. A delivery (attempt, step) is ``unfinished`` where the attempt died inside the step, else ``live`` on the lineages
    on which its attempt owns the step, and ``abandoned`` on all others.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from math import gcd, lcm
 from typing import Annotated, Literal
 
@@ -125,7 +126,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def check_starts(what: str, entries: Sequence[Mixture] | Sequence[BatchSize]) -> None:
     """Refuse a list by position that does not start at 0 and rise."""
     starts = [entry.start for entry in entries]
-    if not starts or starts[0] != 0 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
+    if not starts or starts[0] != 0 or any(a >= b for a, b in pairwise(starts)):
         raise PlanError(f"the {what} list starts at positions {starts}", allowed="0 first, then rising")
 
 

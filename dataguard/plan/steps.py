@@ -149,14 +149,16 @@ class Steps:
                 raise AttemptError(
                     f"attempt {child.number} does not follow attempt {parent.number} on a lineage",
                     found=f"it forks from attempt {child.parent} at step {child.fork_step + self.first_label:,}",
-                    allowed=f"a fork from attempt {parent.number} at step {parent.fork_step + self.first_label:,} or later",
+                    allowed=f"a fork from attempt {parent.number} at or after its first step, "
+                    f"{parent.fork_step + self.first_label:,}",
                 )
-            if child.start_position != cutting.stop_before(child.fork_step):
+            start = cutting.stop_before(child.fork_step)
+            if child.start_position != start:
                 raise AttemptError(
-                    f"attempt {child.number} begins at position {child.start_position:,}",
-                    found=f"step {child.fork_step + self.first_label:,} of attempt {parent.number} begins after position "
-                    f"{cutting.stop_before(child.fork_step):,}",
-                    allowed="one past the last position of the step before the fork in its parent",
+                    f"attempt {child.number} cannot begin at position {child.start_position:,}",
+                    found=f"the step before {child.fork_step + self.first_label:,} of attempt {parent.number} stops at "
+                    f"position {start:,}",
+                    allowed=f"position {start:,}",
                 )
 
     @property

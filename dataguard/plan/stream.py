@@ -155,6 +155,14 @@ class Stream:
             int(row[0]),
         )
 
+    def is_removed(self, position: int, source: int, generation: int, shard: int) -> bool:
+        """Whether a shard (numbered through) of a generation is removed at a position, as `Samples.removed` says."""
+        newest = self._stages.stage(self._stages.index_at(position)).newest[source]
+        if newest <= generation:
+            return False
+        _, local = self.manifest_set.split_shard(shard)
+        return bool(self._stages.chains[source].gone(generation, newest)[local])
+
     def find(self, shard: int, row: int, *, start: int = 0, stop: int) -> list[Placement]:
         """Every position in ``start:stop`` that holds a row, in order: the exact inverse of `samples`.
 

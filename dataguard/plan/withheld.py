@@ -119,7 +119,7 @@ class WithheldSet:
         return self._any
 
     def mask(self, shards: NDArray[np.integer], rows: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Name the event that withholds each (shard, row), 0 where none does; both arrays of one shape, as the answer."""
+        """Name the event that withholds each (shard, row), 0 where none does; all three arrays are of one shape."""
         events = np.zeros(np.shape(shards), dtype=np.int64)
         if not self._any:
             return events
