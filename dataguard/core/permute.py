@@ -3,7 +3,7 @@
 No table: cost and memory do not depend on n, and the inverse is exact.
 
 1. n >= 64: the smallest near-square grid of a x b >= n cells, a = ceil(sqrt n), b = ceil(n / a). A cell is
-   ``(left, right) = divmod(x, b)``. Six rounds add to one half, modulo its side, a hash of the other half and of the
+   ``(left, right) = divmod(x, b)``. Eight rounds add to one half, modulo its side, a hash of the other half and of the
    round's key: left, right, left, ... The inverse subtracts the same amounts in the reverse order.
 2. A result of n or more is a cell outside; it is permuted again (*cycle walking*) until it falls below n. Fewer than
    a cells lie outside, so this is rare at any n.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from math import isqrt
 from operator import index as as_integer
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ LARGEST_N = 2**62
 SMALLEST_GRID = 64
 """Below it a keyed sort takes the grid's place."""
 
-NUM_ROUNDS = 6
+NUM_ROUNDS = 8
 GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLY_1 = 0xBF58476D1CE4E5B9
 MULTIPLY_2 = 0x94D049BB133111EB
@@ -44,6 +44,7 @@ MULTIPLY_2 = 0x94D049BB133111EB
 _MASK = 2**64 - 1
 _CHUNK = 1 << 15  # elements worked on at once, so that temporaries stay in the cache
 _U = np.uint64
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 @overload
@@ -79,7 +80,7 @@ def permute(n: Any, key: Any, index: Any) -> Any:
     >>> [permute(5, 7, i) for i in range(5)]
     [0, 4, 3, 1, 2]
     >>> permute(10**12, 7, np.arange(3))
-    array([ 19824189307, 470538142753, 664411526827])
+    array([982658327428, 142611159466, 986539487179])
     >>> unpermute(10**12, 7, permute(10**12, 7, 123_456_789))
     123456789
     """
@@ -107,44 +108,53 @@ def _apply(n: Any, key: Any, x: Any, *, inverse: bool) -> Any:
         shape = np.broadcast_shapes(sizes.shape, keys.shape, values.shape)
         out = np.empty(shape, dtype=np.int64)
         flat = out.reshape(-1)
-        sizes, keys, values = (
-            array if array.ndim == 0 else np.broadcast_to(array, shape).reshape(-1) for array in (sizes, keys, values)
-        )
+        sizes, keys, values = _spread(sizes, shape), _spread(keys, shape), _spread(values, shape)
         for start in range(0, out.size, _CHUNK):
             part = slice(start, min(start + _CHUNK, out.size))
-            flat[part] = _chunk(*(a if a.ndim == 0 else a[part] for a in (sizes, keys, values)), inverse=inverse)
+            flat[part] = _chunk(_cut(sizes, part), _cut(keys, part), _cut(values, part), inverse=inverse)
         return out
-    size, secret, value = as_integer(n), as_integer(key), as_integer(x)
+    size, secret, value = as_integer(n), _checked_key(as_integer(key)), as_integer(x)
     if not 1 <= size <= LARGEST_N:
         raise _bad_size(size)
     if not 0 <= value < size:
         raise _outside(value, size)
-    if not 0 <= secret <= _MASK:
-        raise SpanError(f"key {secret} is no unsigned 64-bit integer", allowed="0:2^64")
     return _scalar(size, secret, value, inverse=inverse)
+
+
+def _spread(array: NDArray[_Scalar], shape: tuple[int, ...]) -> NDArray[_Scalar]:
+    return array if array.ndim == 0 else np.broadcast_to(array, shape).reshape(-1)
+
+
+def _cut(array: NDArray[_Scalar], part: Any) -> NDArray[_Scalar]:
+    return array if array.ndim == 0 else array[part]
 
 
 def as_checked_arrays(n: Any, key: Any, x: Any) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
     """Sizes, keys and values as arrays of the right dtype (0-d where given as scalars), or the error they deserve."""
-    sizes, keys, values = (
-        np.asarray(n),
-        np.asarray(key, dtype=None if isinstance(key, np.ndarray) else _U),
-        np.asarray(x),
-    )
+    sizes, values = np.asarray(n), np.asarray(x)
     for name, array in (("n", sizes), ("index", values)):
-        if array.dtype.kind != "i" and not (array.dtype.kind == "u" and array.dtype.itemsize < 8):
+        if array.dtype.kind != "i":
             raise TypeError(f"{name} must be of a signed integer dtype, not {array.dtype}")
+    keys = key if isinstance(key, np.ndarray) else np.array(_checked_key(as_integer(key)), dtype=_U)
     if keys.dtype != _U:
         raise TypeError(f"keys must be uint64, not {keys.dtype}")
     sizes, values = sizes.astype(np.int64, copy=False), values.astype(np.int64, copy=False)
     if sizes.size and (sizes.min() < 1 or sizes.max() > LARGEST_N):
         raise _bad_size(int(sizes.min() if sizes.min() < 1 else sizes.max()))
+    if sizes.ndim == 0 and values.size and values.min() >= 0 and values.max() < sizes:
+        return sizes, keys, values  # the common case without temporaries
     outside = (values < 0) | (values >= sizes)
     if outside.any():
         place = np.unravel_index(int(np.argmax(outside)), outside.shape)
         size = np.broadcast_to(sizes, outside.shape)[place]
         raise _outside(int(np.broadcast_to(values, outside.shape)[place]), int(size))
     return sizes, keys, values
+
+
+def _checked_key(key: int) -> int:
+    if not 0 <= key <= _MASK:
+        raise SpanError(f"key {key} is no unsigned 64-bit integer", allowed="0:2^64")
+    return key
 
 
 def _bad_size(n: int) -> SpanError:
@@ -201,7 +211,7 @@ def _chunk(n: NDArray[np.int64], key: NDArray[np.uint64], x: NDArray[np.int64], 
         return work(n, key, x, inverse=inverse)
     out = np.empty(np.broadcast_shapes(n.shape, key.shape, x.shape), dtype=np.int64)
     for mask, work in ((small, _sorted_chunk), (~small, _grid_chunk)):
-        out[mask] = work(n[mask], *(v if v.ndim == 0 else v[mask] for v in (key, x)), inverse=inverse)  # type: ignore[arg-type]
+        out[mask] = work(n[mask], _cut(key, mask), _cut(x, mask), inverse=inverse)
     return out
 
 
@@ -240,14 +250,14 @@ def _grid_chunk(
     walking = np.flatnonzero(out >= size)
     while len(walking):
         again = _rounds(
-            a if a.ndim == 0 else a[walking],
-            b if b.ndim == 0 else b[walking],
+            _cut(a, walking),
+            _cut(b, walking),
             [k if len(k) == 1 else k[walking] for k in keys],
             out[walking],
             inverse=inverse,
         )
         out[walking] = again
-        walking = walking[again >= (size if size.ndim == 0 else size[walking])]
+        walking = walking[again >= _cut(size, walking)]
     return out.astype(np.int64)
 
 

@@ -30,7 +30,7 @@ __all__ = ["Chain", "Generation", "gone_shards", "shards_changed"]
 
 
 def shards_changed(old: SourceTable, new: SourceTable) -> bool:
-    """Whether two manifests differ in what a source holds: its shards (paths, digests, effects, formats) or text field."""
+    """Whether two manifests differ in what a source holds: its shards (path, digest, effect, ...) or its text field."""
     return _contents(old) != _contents(new)
 
 
@@ -48,7 +48,7 @@ def _contents(table: SourceTable) -> tuple[object, ...]:
 
 
 def gone_shards(old: SourceTable, new: SourceTable) -> NDArray[np.bool_]:
-    """Which shards of the old manifest the new one no longer delivers (no shard of that path and digest): bool, (shards,)."""
+    """Which shards of the old manifest the new one no longer delivers, by path and digest: bool, shape (shards,)."""
     manifest = new.manifest
     kept = {
         (shard.path, shard.digest)
@@ -113,7 +113,7 @@ class Chain:
     def locate(
         self, lanes: NDArray[np.int64], draws: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(generation, epoch, source lane, s within the lane's part) of draws of stream lanes, each int64, shape (n,)."""
+        """(generation, epoch, source lane, s in the lane's part) of draws of stream lanes, each int64, shape (n,)."""
         number = np.zeros(len(draws), dtype=np.int64)
         for later in self.generations[1:]:
             number += later.entry_draws[lanes] <= draws

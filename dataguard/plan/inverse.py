@@ -1,8 +1,8 @@
 """At which positions does a row stand, and where does an epoch end?
 
-The exact inverse of the stream, step by step: row -> place in the order of an epoch -> source lane and ordinal -> stream
-lane and draw -> mixture and place in it -> position. Only the epochs that lanes can be in within the range asked for
-are looked at, and each gives at most one position.
+The exact inverse of the stream, step by step: row -> place in the order of an epoch -> source lane and ordinal ->
+stream lane and draw -> mixture and place in it -> position. Only the epochs that lanes can be in within the range asked
+for are looked at, and each gives at most one position.
 """
 
 from __future__ import annotations

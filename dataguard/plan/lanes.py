@@ -103,4 +103,4 @@ class LaneSplit:
         """For every stream lane, its first draw that is of `epoch` or later: int64, shape (lanes,)."""
         lane = np.arange(self.lanes, dtype=np.int64)
         ordinal = epoch * self.length(lane % self.source_lanes)
-        return -((lane // self.source_lanes - ordinal) // self.turns)
+        return np.asarray(-((lane // self.source_lanes - ordinal) // self.turns))

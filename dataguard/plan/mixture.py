@@ -146,7 +146,7 @@ class Dealer:
         return base
 
     def place(self, lane: int, source: int, draw: int) -> int:
-        """t' of a draw: the inverse of `deal` for one source of one lane."""
+        """Where (t') a lane makes a draw: the inverse of `deal` for one source of one lane."""
         if self.num_sources == 1:
             return draw
         phase, at_phase = self._phase(lane)
@@ -207,7 +207,7 @@ class Dealer:
         return [_Dealt(source[row], rank[row], base[row]) for row in range(len(wanted))]
 
     def _phase(self, lane: int) -> tuple[int, tuple[int, ...]]:
-        """f of a lane, and the counts at it."""
+        """A lane's f, and the counts at it."""
         if lane not in self._phases:
             phase = derive_key("mixture-phase", self._seed, self.start, lane) % self.peel.total
             self._phases[lane] = (phase, self.peel.counts(phase))

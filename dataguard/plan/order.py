@@ -160,12 +160,12 @@ class SourceOrder:
         if self._shuffled:
             key = np.array(self._block_key(epoch), dtype=np.uint64)
             rank = self._permute(np.array(num_blocks), key, np.arange(num_blocks))
-            blocks = np.empty(num_blocks, dtype=np.int32 if num_blocks < 2**31 else np.int64)
+            blocks: NDArray[np.signedinteger] = np.empty(num_blocks, dtype=np.int32 if num_blocks < 2**31 else np.int64)
             blocks[rank] = np.arange(num_blocks)
             counts = np.diff(self.table.starts)[blocks]
             found = _Epoch(blocks, np.concatenate([[0], np.cumsum(counts)]))
         else:
-            found = _Epoch(np.arange(num_blocks), self.table.starts)
+            found = _Epoch(np.arange(num_blocks, dtype=np.int64), self.table.starts)
         with self._lock:
             self._epochs[epoch] = found
             while len(self._epochs) > _CACHED_EPOCHS:

@@ -264,4 +264,5 @@ class Stream:
 def _bulk_permutation() -> ArrayPermutation:
     from dataguard.core.permute_kernels import permute_bulk
 
-    return permute_bulk
+    bulk: ArrayPermutation = permute_bulk
+    return bulk

@@ -103,10 +103,11 @@ class SourceTable:
         counts = samples_of_blocks(manifest, form, seq_len)[span.start : span.stop]
         keep = np.flatnonzero(counts)
         if not len(keep):
+            num_rows = int(manifest.blocks["num_rows"][span.start : span.stop].sum())
             what = "row" if form == "document" else f"window of {seq_len:,} tokens"
             raise PlanError(
                 f"source {name!r} has no deliverable {what}",
-                found=f"{len(manifest.shards_of(source)):,} shards of {int(manifest.blocks['num_rows'][span.start : span.stop].sum()):,} rows",
+                found=f"{len(manifest.shards_of(source)):,} shards of {num_rows:,} rows",
                 todo="leave the source out, or see why with: dataguard manifest show",
             )
         blocks = keep + span.start
