@@ -21,6 +21,7 @@ from dataguard.errors import UsageError
 __all__ = ["DOCUMENTS", "schema", "schema_bytes", "schema_of"]
 
 DOCUMENTS = {
+    "demo": "dataguard.cli.demo:DemoAnswer",
     "plan": "dataguard.plan.document:PlanDocument",
 }
 """Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct."""

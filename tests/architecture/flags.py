@@ -32,4 +32,4 @@ def _of(command: click.Command, path: str, ctx: click.Context) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(lines()))  # noqa: T201
+    print("\n".join(lines()))

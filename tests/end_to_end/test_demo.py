@@ -1,0 +1,73 @@
+"""The demo, as the README's first line starts it: every command runs, and what it shows is so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def dataguard(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "dataguard", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+
+
+def answer_of(*words: str, cwd: Path):
+    done = dataguard(*words, "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "kept"
+    return folder, dataguard("demo", "--keep", str(folder), "--json", cwd=folder.parent)
+
+
+def test_every_command_ends_as_it_should(told) -> None:
+    _, done = told
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["all_as_expected"] is True
+    ended = [(each["command"].split()[1], each["exit_code"]) for each in document["commands"]]
+    assert ended[0] == ("manifest", 3), "build finds the damage, and says so"
+    assert {code for _, code in ended[1:]} == {0}
+    shown = {"manifest", "rehearse", "inspect", "replay", "where", "seen", "skip", "quarantine", "log", "verify"}
+    assert {name for name, _ in ended} == shown
+    for each in document["commands"]:
+        assert f"$ {each['command']}\n" in done.stderr
+
+
+def test_the_damaged_shard_is_named(told) -> None:
+    _, done = told
+    first = done.stderr.partition("$ dataguard manifest show")[0].partition("$ dataguard manifest build")[2]
+    assert "code/part-3.jsonl.zst" in first
+
+
+def positions(document) -> list[int]:
+    return sorted(sample["position"] for each in document["microbatches"] for sample in each["samples"])
+
+
+def test_the_rewound_step_holds_the_batch_behind_the_skip(told) -> None:
+    folder, _ = told
+    before = answer_of("replay", "RUN", "--step", "42", "--attempt", "1", "-o", "A", cwd=folder)
+    after = answer_of("replay", "RUN", "--step", "42", "-o", "B", cwd=folder)
+    assert (before["attempt"], before["status"]) == (1, "exact")
+    assert (after["attempt"], after["status"]) == (2, "exact")
+    assert positions(before) == list(range(42 * 16, 43 * 16))
+    assert positions(after) == list(range(47 * 16, 48 * 16))
+    assert [len(before["microbatches"]), len(after["microbatches"])] == [8, 8]
+    assert {each["rank"] for each in before["microbatches"]} == {0, 1, 2, 3}
+    assert {each["rank"] for each in after["microbatches"]} == {0, 1}
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    done = dataguard("demo", "--keep", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
