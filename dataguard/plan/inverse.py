@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataguard.core.manifest import ManifestSet
 from dataguard.errors import NotInRun, PlanError, SpanError
-from dataguard.plan.generations import Chain, Generation
+from dataguard.plan.generations import Generation
 from dataguard.plan.stages import LARGEST_POSITION, Stages
 
 __all__ = ["Placement", "end_of_epoch", "end_of_epochs", "find"]
@@ -49,7 +49,7 @@ def find(stages: Stages, numbering: ManifestSet, shard: int, row: int, *, start:
     if begun is None:
         return []
     lowest, highest = chain.lowest_next_epoch(before), begun[1]
-    found = []
+    lanes, draws, epochs = [], [], []
     for g, generation in enumerate(chain.generations):
         if generation.manifest_ordinal != ordinal:
             continue
@@ -60,10 +60,11 @@ def find(stages: Stages, numbering: ManifestSet, shard: int, row: int, *, start:
         for epoch in range(max(first, lowest), highest + 1 if end is None else min(end, highest + 1)):
             lane, draw = _draw_of(generation, epoch, *at)
             if before[lane] <= draw < after[lane]:
-                position = stages.position_of_draw(lane, number, draw)
-                assert position is not None, "a draw that was made has a position"
-                found.append(Placement(position=position, epoch=epoch))
-    return sorted(found)
+                lanes.append(lane)
+                draws.append(draw)
+                epochs.append(epoch)
+    positions = stages.positions_of_draws(lanes, number, draws)
+    return sorted(Placement(position=p, epoch=e) for p, e in zip(positions, epochs, strict=True))
 
 
 def _draw_of(generation: Generation, epoch: int, block: int, offset: int) -> tuple[int, int]:
@@ -78,15 +79,15 @@ def _draw_of(generation: Generation, epoch: int, block: int, offset: int) -> tup
 
 def end_of_epoch(stages: Stages, source: str, epoch: int) -> int:
     """One past the last position that holds a row of an epoch of a source; see `Stream.end_of_epoch`."""
+    if epoch < 0:
+        raise NotInRun(f"epoch {epoch} is not one of source {source!r}", allowed="0 and above")
     number = stages.number(source)
-    chain = _whole_chain(stages, number)
-    end = 0
-    if epoch >= 0:
-        end = _end_of_draws(stages, number, chain.draws_before(epoch), chain.draws_before(epoch + 1))
+    start, stop = _draws_before(stages, number, epoch), _draws_before(stages, number, epoch + 1)
+    end = _end_of_draws(stages, number, start, stop)
     if not end:
         raise NotInRun(
             f"no position holds a row of epoch {epoch:,} of source {source!r}",
-            todo="it leaves the mixture before that epoch" if epoch >= 0 else "epochs count from 0",
+            found="the source leaves the mixture before it",
         )
     return end
 
@@ -95,27 +96,28 @@ def end_of_epochs(stages: Stages, epochs: int) -> int:
     """One past the last position of any sample of an epoch below `epochs`; see `Stream.end_of_epochs`."""
     if epochs < 1:
         raise PlanError(f"{epochs} epochs cannot be", allowed="at least 1")
-    ends = []
-    for number in range(len(stages.names)):
-        chain = _whole_chain(stages, number)
-        ends.append(_end_of_draws(stages, number, np.zeros(stages.root.lanes, np.int64), chain.draws_before(epochs)))
-    return max(ends)
+    none = np.zeros(stages.root.lanes, dtype=np.int64)
+    return max(
+        _end_of_draws(stages, number, none, _draws_before(stages, number, epochs))
+        for number in range(len(stages.names))
+    )
 
 
-def _whole_chain(stages: Stages, number: int) -> Chain:
-    """The source's generations with every mixture entered."""
-    stages.stage(len(stages.mixtures) - 1)
-    return stages.chains[number]
+def _draws_before(stages: Stages, number: int, epoch: int) -> NDArray[np.int64]:
+    """Draws of each lane, of those it ever makes, that are of epochs below `epoch`."""
+    last = stages.stage(len(stages.mixtures) - 1)
+    chain = stages.chains[number]
+    most = max(generation.split.num_samples for generation in chain.generations)
+    if epoch * most >= LARGEST_POSITION:
+        raise NotInRun(
+            f"epoch {epoch:,} of source {chain.name!r} lies past the last position", allowed="positions 0:2^60"
+        )
+    draws = chain.draws_before(epoch)
+    return draws if number in last.sources else np.minimum(draws, last.drawn[:, number])
 
 
 def _end_of_draws(stages: Stages, number: int, start: NDArray[np.int64], stop: NDArray[np.int64]) -> int:
-    """One past the last position of any lane's draws ``start:stop`` of a source, 0 where none is ever made."""
-    last = stages.stage(len(stages.mixtures) - 1)
-    if number not in last.sources:
-        stop = np.minimum(stop, last.drawn[:, number])
-    end = 0
-    for lane in np.flatnonzero(stop > start).tolist():
-        position = stages.position_of_draw(lane, number, int(stop[lane]) - 1)
-        assert position is not None, "a draw that is made has a position"
-        end = max(end, position + 1)
-    return end
+    """One past the last position of any lane's draws ``start:stop`` of a source, 0 where there is none."""
+    lanes = np.flatnonzero(stop > start)
+    positions = stages.positions_of_draws(lanes.tolist(), number, (stop[lanes] - 1).tolist())
+    return max(positions, default=-1) + 1

@@ -29,13 +29,16 @@ from numpy.typing import NDArray
 from dataguard.core.keys import derive_key
 from dataguard.core.permute import permute
 from dataguard.plan.document import Mixture
+from dataguard.plan.order import ArrayPermutation
 
 __all__ = ["BLOCK", "Dealer", "Peel"]
 
 BLOCK = 256
 """B, places of a mixture block."""
 
-_CACHED_BLOCKS = 8192  # about 1.1 KB each, and a lane is within one block for B steps
+_CACHED_BYTES = 16 << 20  # of dealt blocks; a lane stays within one for B of its places
+_FEWEST_CACHED = 2048  # however many sources: twice the default's most lanes
+_BYTES_AROUND = 512  # of a cached block's objects
 _BUILT_AT_ONCE = 1024  # bounds the temporaries of a bulk build to a few MB
 
 
@@ -68,6 +71,20 @@ class Peel:
             weight_left -= weight
         return tuple(found)
 
+    def counts_of(self, numbers: Sequence[int]) -> NDArray[np.int64]:
+        """`counts` of many n below 2^62: shape (n, sources). In 64 bits where they suffice, else in whole numbers."""
+        found = np.empty((len(numbers), len(self.names)), dtype=np.int64)
+        if max(numbers, default=0) * self.total >= 2**63:
+            for row, n in enumerate(numbers):
+                found[row] = self.counts(n)
+            return found
+        remaining, weight_left = np.array(numbers, dtype=np.int64), self.total
+        for i, weight in enumerate(self._weights):
+            found[:, i] = -(-remaining * weight // weight_left)
+            remaining = remaining - found[:, i]
+            weight_left -= weight
+        return found
+
     def reached(self, source: int, count: int) -> int:
         """The smallest n with ``count + 1`` of a source (its place in `names`) among the first n."""
         weight_left = self.total - sum(self._weights[:source])
@@ -84,9 +101,9 @@ class Peel:
 class _Dealt:
     """One dealt mixture block of one lane."""
 
-    source: NDArray[np.int16]
+    source: NDArray[np.signedinteger]
     """Source of each place, as its place in the peel, shape (B,)."""
-    rank: NDArray[np.int16]
+    rank: NDArray[np.signedinteger]
     """Earlier places of the block that went to the same source, shape (B,)."""
     base: NDArray[np.int64]
     """Draws of each source before the block, shape (sources,)."""
@@ -103,17 +120,24 @@ class Dealer:
         Its start names it in all keys.
     block
         B; another than 256 is for tests alone.
+    permutation
+        `core.permute.permute`, or its bulk twin.
     """
 
-    def __init__(self, seed: int, mixture: Mixture, *, block: int = BLOCK) -> None:
+    def __init__(
+        self, seed: int, mixture: Mixture, *, block: int = BLOCK, permutation: ArrayPermutation = permute
+    ) -> None:
         self.peel = Peel(mixture.weights)
         self.names = self.peel.names
         self.num_sources = len(self.names)
         self.start = mixture.start
         self._seed = seed
         self._block = block
+        self._permute = permutation
+        self._dtype = np.int16 if max(block, self.num_sources) < 2**15 else np.int32
+        self._most_cached = max(_FEWEST_CACHED, _CACHED_BYTES // (_BYTES_AROUND + 4 * block + 8 * self.num_sources))
         self._dealt: OrderedDict[tuple[int, int], _Dealt] = OrderedDict()
-        self._phases: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._phases: dict[int, tuple[int, NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
 
     def deal(self, lanes: NDArray[np.int64], places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -140,20 +164,24 @@ class Dealer:
         tables, which, within = self._tables_of(lanes, places)
         base = np.stack([table.base for table in tables])[which]
         source = np.stack([table.source for table in tables])[which]
-        earlier = np.arange(self._block)[None, :] < within[:, None]
-        for i in range(self.num_sources):
-            base[:, i] += np.count_nonzero((source == i) & earlier, axis=1)
-        return base
+        row, place = np.nonzero(np.arange(self._block)[None, :] < within[:, None])
+        earlier = np.bincount(row * self.num_sources + source[row, place], minlength=base.size)
+        return base + earlier.reshape(base.shape)
 
-    def place(self, lane: int, source: int, draw: int) -> int:
-        """Where (t') a lane makes a draw: the inverse of `deal` for one source of one lane."""
+    def places(self, lanes: Sequence[int], source: int, draws: Sequence[int]) -> list[int]:
+        """Where (t') each lane makes a draw of one source: the inverse of `deal`."""
         if self.num_sources == 1:
-            return draw
-        phase, at_phase = self._phase(lane)
-        k = (self.peel.reached(source, at_phase[source] + draw) - 1 - phase) // self._block
-        table = self._tables([(lane, k)])[0]
-        rank = draw - int(table.base[source])
-        return k * self._block + int(np.flatnonzero(table.source == source)[rank])
+            return list(draws)
+        wanted = []
+        for lane, draw in zip(lanes, draws, strict=True):
+            phase, at_phase = self._phase(lane)
+            reached = self.peel.reached(source, int(at_phase[source]) + draw)
+            wanted.append((lane, (reached - 1 - phase) // self._block))
+        found = []
+        for (_, k), table, draw in zip(wanted, self._tables(wanted), draws, strict=True):
+            rank = draw - int(table.base[source])
+            found.append(k * self._block + int(np.flatnonzero(table.source == source)[rank]))
+        return found
 
     def _tables_of(
         self, lanes: NDArray[np.int64], places: NDArray[np.int64]
@@ -178,37 +206,38 @@ class Dealer:
                 found[i] = table
         if missing:
             with self._lock:
-                for i in missing[-_CACHED_BLOCKS:]:
+                for i in missing[-self._most_cached :]:
                     self._dealt[wanted[i]] = found[i]  # type: ignore[assignment]
-                while len(self._dealt) > _CACHED_BLOCKS:
+                while len(self._dealt) > self._most_cached:
                     self._dealt.popitem(last=False)
         return [table for table in found if table is not None]
 
     def _build(self, wanted: Sequence[tuple[int, int]]) -> list[_Dealt]:
-        size = self._block
-        base = np.empty((len(wanted), self.num_sources), dtype=np.int64)
-        quota = np.empty_like(base)
-        keys = np.empty(len(wanted), dtype=np.uint64)
-        for row, (lane, k) in enumerate(wanted):
-            phase, at_phase = self._phase(lane)
-            before = self.peel.counts(phase + k * size)
-            after = self.peel.counts(phase + (k + 1) * size)
-            base[row] = [b - p for b, p in zip(before, at_phase, strict=True)]
-            quota[row] = [a - b for a, b in zip(after, before, strict=True)]
-            keys[row] = derive_key("mixture-deal", self._seed, self.start, lane, k)
-        # dealt: axes (pair, place) -> where in the quotas laid end to end the place stands
-        dealt = permute(np.full((1, 1), size), keys[:, None], np.arange(size)[None, :])
-        stops = np.cumsum(quota, axis=1)
-        source = (dealt[:, :, None] >= stops[:, None, :-1]).sum(axis=2, dtype=np.int16)
-        rank = np.zeros((len(wanted), size), dtype=np.int16)
-        for i in range(self.num_sources):
-            mine = source == i
-            rank[mine] = (np.cumsum(mine, axis=1, dtype=np.int16) - 1)[mine]
+        size, num_sources = self._block, self.num_sources
+        phases = [self._phase(lane) for lane, _ in wanted]
+        before = self.peel.counts_of([phase + k * size for (phase, _), (_, k) in zip(phases, wanted, strict=True)])
+        after = self.peel.counts_of([phase + (k + 1) * size for (phase, _), (_, k) in zip(phases, wanted, strict=True)])
+        base = before - np.stack([at_phase for _, at_phase in phases])
+        keys = [derive_key("mixture-deal", self._seed, self.start, lane, k) for lane, k in wanted]
+        # axes of all below: (block asked for, place in it)
+        dealt = self._permute(np.array(size), np.array(keys, dtype=np.uint64)[:, None], np.arange(size)[None, :])
+        stops = np.cumsum(after - before, axis=1)
+        # Rows end to end, each shifted by its own number of places, so that one search serves all of them.
+        rows = np.arange(len(wanted))[:, None]
+        reached = np.searchsorted((stops + rows * size).ravel(), (dealt + rows * size).ravel(), side="right")
+        source = (reached.reshape(dealt.shape) - rows * num_sources).astype(self._dtype)
+        # Sorted by source (stably, so by place within one), a place's rank counts from where its source begins.
+        order = np.argsort(source, axis=1, kind="stable")
+        starts = np.concatenate([np.zeros((len(wanted), 1), np.int64), stops[:, :-1]], axis=1)
+        rank = np.empty_like(source)
+        rank[rows, order] = np.arange(size)[None, :] - np.take_along_axis(
+            starts, source[rows, order].astype(np.int64), 1
+        )
         return [_Dealt(source[row], rank[row], base[row]) for row in range(len(wanted))]
 
-    def _phase(self, lane: int) -> tuple[int, tuple[int, ...]]:
+    def _phase(self, lane: int) -> tuple[int, NDArray[np.int64]]:
         """A lane's f, and the counts at it."""
         if lane not in self._phases:
             phase = derive_key("mixture-phase", self._seed, self.start, lane) % self.peel.total
-            self._phases[lane] = (phase, self.peel.counts(phase))
+            self._phases[lane] = (phase, self.peel.counts_of([phase])[0])
         return self._phases[lane]

@@ -136,19 +136,27 @@ class Stages:
             raise NotInRun(f"no source of the stream is called {name!r}", found=", ".join(self.names))
         return self._number[name]
 
-    def position_of_draw(self, lane: int, source: int, draw: int) -> int | None:
-        """Where a lane makes its draw of a source; None where the source leaves the mixture for good before it."""
+    def positions_of_draws(self, lanes: Sequence[int], source: int, draws: Sequence[int]) -> list[int]:
+        """Where lanes make their draws of a source, all of which they make."""
+        found = [-1] * len(lanes)
+        left = list(range(len(lanes)))
         for index in range(len(self.mixtures)):
-            stage = self.stage(index)
-            began = int(stage.drawn[lane, source])
-            if index + 1 < len(self.mixtures) and draw >= int(self.stage(index + 1).drawn[lane, source]):
+            if not left:
+                break
+            stage, now, later = self.stage(index), left, []
+            if index + 1 < len(self.mixtures):
+                ends = self.stage(index + 1).drawn[:, source]
+                now = [i for i in left if draws[i] < ends[lanes[i]]]
+                later = [i for i in left if draws[i] >= ends[lanes[i]]]
+            left = later
+            if not now:
                 continue
-            mine = np.flatnonzero(stage.sources == source)
-            if not len(mine):
-                return None
-            place = stage.dealer.place(lane, int(mine[0]), draw - began)
-            return (int(stage.first_places[lane]) + place) * self.root.lanes + lane
-        return None
+            mine = int(np.flatnonzero(stage.sources == source)[0])
+            in_mixture = [draws[i] - int(stage.drawn[lanes[i], source]) for i in now]
+            places = stage.dealer.places([lanes[i] for i in now], mine, in_mixture)
+            for i, place in zip(now, places, strict=True):
+                found[i] = (int(stage.first_places[lanes[i]]) + place) * self.root.lanes + lanes[i]
+        return found
 
     def _enter(self, index: int) -> Stage:
         mixture, lanes = self.mixtures[index], self.root.lanes
@@ -156,7 +164,7 @@ class Stages:
             drawn = self._stages[index - 1].drawn_before(mixture.start)
         else:
             drawn = np.zeros((lanes, len(self.names)), dtype=np.int64)
-        dealer = Dealer(self.root.seed, mixture, block=self._block)
+        dealer = Dealer(self.root.seed, mixture, block=self._block, permutation=self._permutation)
         for name in dealer.names:
             table, number = self._tables[index][name], self._number[name]
             chain = self.chains[number]
