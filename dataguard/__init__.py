@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from dataguard.core.address import Address as Address
     from dataguard.core.address import Geometry as Geometry
     from dataguard.core.manifest import Manifest as Manifest
+    from dataguard.corpus.corpus import Corpus as Corpus
     from dataguard.errors import DataguardError as DataguardError
+    from dataguard.plan.plan import Plan as Plan
+    from dataguard.run.run import Run as Run
 
 _HOMES = {
     "Address": "dataguard.core.address",
-    "Corpus": "dataguard.corpus",
+    "Corpus": "dataguard.corpus.corpus",
     "DataguardError": "dataguard.errors",
     "Geometry": "dataguard.core.address",
     "Loader": "dataguard.loader",
     "Manifest": "dataguard.core.manifest",
-    "Plan": "dataguard.plan",
-    "Run": "dataguard.run",
+    "Plan": "dataguard.plan.plan",
+    "Run": "dataguard.run.run",
 }
 
 __all__ = [
