@@ -33,7 +33,7 @@ from dataguard.plan.withheld import Withheld
 
 __all__ = ["Located", "StepBatch", "Steps", "label_of_step", "step_of_label"]
 
-_MAX_POSITION = (1 << 63) - 1
+_STOP_POSITION = 1 << 60  # where the stream ends too: plan.stages.LARGEST_POSITION
 
 
 def step_of_label(label: int, first_label: int) -> int:
@@ -193,9 +193,9 @@ class Steps:
         owner = self._owner_of_step(step)
         attempt, cutting = self.attempts[owner], self._cuttings[owner]
         cut = cutting.cut(step)
-        if cut.stop > _MAX_POSITION:
+        if cut.stop > _STOP_POSITION:
             raise NotInRun(
-                f"step {step + self.first_label:,} lies beyond the largest position", allowed=f"{_MAX_POSITION:,}"
+                f"step {step + self.first_label:,} lies beyond the largest position", allowed="positions in 0:2^60"
             )
         if cut.stop - cut.start == cut.size:
             positions = np.arange(cut.start, cut.stop, dtype=np.int64)
