@@ -1,0 +1,282 @@
+"""Which shards does a source hold, in which order, and of which format is each?
+
+1. `spelling.understand` says what was asked for: sources with a root each.
+2. The root is walked. The order is the byte order of relative paths, whatever the file system's listing order, the
+   locale or the spelling of the root.
+3. Hidden, temporary and marker files are ignored (ignoring.py); a file reached by two spellings counts once; what
+   cannot be a shard (a broken link, a fifo, a name that is no UTF-8, ...) is told.
+4. The first bytes of each remaining file decide its format. A file of unknown kind is ignored where it was found in a
+   folder, and refused where it was named on the command line.
+
+Nothing disappears without a count: every file met is a shard or an `IgnoredFile` with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from dataguard.core.manifest import SourceKind
+from dataguard.corpus.ignoring import why_ignored
+from dataguard.corpus.recognition import format_named, recognise
+from dataguard.corpus.spelling import Pick, SourceSpec, matcher, understand
+from dataguard.corpus.storage import ByteCounter, Compression, Entry, Root, StoredShard, open_root
+from dataguard.errors import UsageError
+
+__all__ = ["Discovery", "FoundShard", "FoundSource", "IgnoredFile", "discover"]
+
+_HEAD_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoredFile:
+    """A file that was met and is no shard."""
+
+    source: str
+    path: str
+    """Relative to the source's root; a name that is no UTF-8 with its bytes as ``\\xNN``."""
+    reason: str
+    is_serious: bool = False
+    """Whether data may be hidden behind it (an unreadable folder, a broken link): the corpus may be incomplete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundShard:
+    """A shard before it was scanned."""
+
+    path: str
+    """Relative to the source's root."""
+    size_bytes: int
+    format: str
+    """Empty where the file could not be read at all."""
+    compression: Compression
+    trouble: str = ""
+    """Why it could not be read; empty where it could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSource:
+    """A source and its shards, in byte order of their paths."""
+
+    name: str
+    root: str
+    kind: SourceKind
+    shards: tuple[FoundShard, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """All that was found."""
+
+    sources: tuple[FoundSource, ...]
+    """In byte order of names."""
+    ignored: tuple[IgnoredFile, ...]
+    """In byte order of source and path."""
+
+
+def discover(
+    sources: Sequence[str], *, leave_out: Callable[[Root, str], bool] | None = None, counter: ByteCounter | None = None
+) -> Discovery:
+    """Find the shards of every source.
+
+    Parameters
+    ----------
+    sources
+        ``PATH`` or ``NAME=PATH``: folders, files, patterns, URLs.
+    leave_out
+        Says of (root, relative path) whether it is this command's own output.
+    counter
+        Counts the bytes read to recognise formats.
+
+    Raises
+    ------
+    UsageError
+        A path that does not exist, a pattern or folder that holds no shard, a named file of unknown kind, a source
+        that mixes text and tokens.
+    """
+    counter = counter or ByteCounter()
+    found, ignored = [], list[IgnoredFile]()
+    for spec in understand(sources):
+        source, others = _discover_source(spec, leave_out or (lambda _root, _path: False), counter)
+        found.append(source)
+        ignored.extend(others)
+    return Discovery(sources=tuple(found), ignored=tuple(ignored))
+
+
+def _discover_source(
+    spec: SourceSpec, leave_out: Callable[[Root, str], bool], counter: ByteCounter
+) -> tuple[FoundSource, list[IgnoredFile]]:
+    root = open_root(spec.root)
+    entries, ignored, named = _collect(spec, root, leave_out)
+    if not entries and not any(item.is_serious for item in ignored):
+        raise _nothing(spec, ignored)
+
+    def look(entry: Entry) -> FoundShard | None:
+        return _look(spec, root, entry, counter)
+
+    with ThreadPoolExecutor(max_workers=_HEAD_THREADS, thread_name_prefix="dataguard-discover") as pool:
+        looked = list(pool.map(look, entries))
+    shards = []
+    for entry, shard in zip(entries, looked, strict=True):
+        if shard is not None:
+            shards.append(shard)
+        elif entry.path in named:
+            raise UsageError(
+                f"{named[entry.path]} is of unknown kind",
+                allowed="JSON lines (plain, gzip, zstd), Parquet, NumPy .npy tokens",
+            )
+        else:
+            ignored.append(IgnoredFile(source=spec.name, path=entry.path, reason="unknown kind"))
+    ignored.sort(key=lambda item: item.path.encode())
+    if not shards:
+        raise _nothing(spec, ignored)
+    return (
+        FoundSource(name=spec.name, root=root.url, kind=_kind_of(spec, shards), shards=tuple(shards)),
+        ignored,
+    )
+
+
+def _collect(
+    spec: SourceSpec, root: Root, leave_out: Callable[[Root, str], bool]
+) -> tuple[list[Entry], list[IgnoredFile], dict[str, str]]:
+    """(possible shards in byte order, ignored files, path -> spelling of those named on the command line)."""
+    ignored: list[IgnoredFile] = []
+    named = {pick.path: pick.spelled for pick in spec.picks if pick.path}
+    kept: dict[str, Entry] = {}
+    for path, spelled in named.items():
+        kept[path] = _named_entry(root, path, spelled)
+    for pick in spec.picks:
+        if pick.path:
+            continue
+        met = list(_met(root, pick))
+        beside: dict[str, set[str]] = {}
+        for entry in met:
+            folder, _, name = entry.path.rpartition("/")
+            beside.setdefault(folder, set()).add(name)
+        for entry in met:
+            if entry.path in kept:
+                continue
+            path = _readable(entry.path)
+            reason, serious = entry.trouble, entry.is_serious
+            if not reason and path != entry.path:
+                reason, serious = "its name is not valid UTF-8", True
+            usual = why_ignored(path, frozenset(beside[entry.path.rpartition("/")[0]]))
+            if usual and not pick.pattern.rpartition("/")[2].startswith("."):
+                reason, serious = usual, False
+            if not reason and leave_out(root, entry.path):
+                reason = "output of this command"
+            if reason:
+                ignored.append(IgnoredFile(source=spec.name, path=path, reason=reason, is_serious=serious))
+            else:
+                kept[entry.path] = entry
+    ordered = sorted(kept.values(), key=lambda entry: entry.path.encode())
+    return _once(spec, ordered, ignored), list(dict.fromkeys(ignored)), named
+
+
+def _met(root: Root, pick: Pick) -> Iterator[Entry]:
+    """What of the root a pick means."""
+    if pick.pattern:
+        match = matcher(pick.pattern)
+        yield from (entry for entry in root.walk() if match(entry.path))
+    elif pick.under:
+        front = pick.under + "/"
+        yield from (entry for entry in root.walk() if entry.path.startswith(front))
+    else:
+        yield from root.walk()
+
+
+def _named_entry(root: Root, path: str, spelled: str) -> Entry:
+    if _readable(path) != path:
+        raise UsageError(f"the name of {_readable(path)} is not valid UTF-8", todo="rename the file")
+    local = root.local_path(path)
+    if local is None:
+        return Entry(path=path, size_bytes=root.size_bytes(path), identity=path)
+    import os
+    import stat
+    from pathlib import Path
+
+    try:
+        status = Path(local).stat()
+    except OSError as error:
+        raise UsageError(f"{spelled} cannot be opened", found=error.strerror or str(error)) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{spelled} is no regular file", allowed="a file, folder, pattern or URL")
+    link = Path(local).is_symlink()
+    return Entry(path=path, size_bytes=status.st_size, identity=os.path.realpath(local), is_link=link)
+
+
+def _once(spec: SourceSpec, entries: list[Entry], ignored: list[IgnoredFile]) -> list[Entry]:
+    """Keep one spelling of every file: the one that is no link, else the first in byte order."""
+    best: dict[str, Entry] = {}
+    for entry in entries:
+        other = best.get(entry.identity or entry.path)
+        if other is None or (other.is_link and not entry.is_link):
+            best[entry.identity or entry.path] = entry
+    kept = []
+    for entry in entries:
+        chosen = best[entry.identity or entry.path]
+        if chosen is entry:
+            kept.append(entry)
+        else:
+            ignored.append(IgnoredFile(source=spec.name, path=entry.path, reason=f"the same file as {chosen.path}"))
+    return kept
+
+
+def _look(spec: SourceSpec, root: Root, entry: Entry, counter: ByteCounter) -> FoundShard | None:
+    shard = StoredShard(
+        root,
+        name=f"{spec.name}/{entry.path}",
+        path=entry.path,
+        size_bytes=entry.size_bytes,
+        compression="none",
+        counter=counter,
+    )
+    try:
+        seen = recognise(shard)
+    except OSError as error:
+        trouble = error.strerror or str(error)
+        return FoundShard(path=entry.path, size_bytes=entry.size_bytes, format="", compression="none", trouble=trouble)
+    if seen is None:
+        return None
+    return FoundShard(path=entry.path, size_bytes=entry.size_bytes, format=seen.format, compression=seen.compression)
+
+
+def _kind_of(spec: SourceSpec, shards: Sequence[FoundShard]) -> SourceKind:
+    examples: dict[SourceKind, str] = {}
+    for shard in shards:
+        if shard.format:
+            examples.setdefault(format_named(shard.format).kind, shard.path)
+    if len(examples) > 1:
+        raise UsageError(
+            f"source {spec.name!r} mixes text and tokens",
+            found=", ".join(f"{path} holds {kind}" for kind, path in sorted(examples.items())),
+            todo=f"make two sources of it, by pattern: {spec.name}-text='{spec.root}/**/*.jsonl*' and"
+            f" {spec.name}-tokens='{spec.root}/**/*.npy'",
+        )
+    return next(iter(examples), "text")
+
+
+def _nothing(spec: SourceSpec, ignored: Sequence[IgnoredFile]) -> UsageError:
+    spelled = ", ".join(pick.spelled for pick in spec.picks)
+    what = "matches nothing that could be a shard" if any(p.pattern for p in spec.picks) else "holds no shard"
+    if any(pick.pattern for pick in spec.picks) and not ignored:
+        what = "matches nothing"
+    counts: dict[str, int] = {}
+    for item in ignored:
+        counts[item.reason] = counts.get(item.reason, 0) + 1
+    seen = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.items()))
+    return UsageError(
+        f"{spelled} {what}",
+        found=f"only ignored files: {seen}" if seen else "no files",
+        allowed="JSON lines (plain, gzip, zstd), Parquet, NumPy .npy tokens",
+    )
+
+
+def _readable(path: str) -> str:
+    """The path with bytes that are no UTF-8 spelled out."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return path

@@ -1,0 +1,88 @@
+"""Of which format and compression is this file?
+
+1. The compression is told by the first bytes. Where they tell none and the name ends in ``.gz`` or ``.zst``, the file
+   is what its name says only if no format knows its plain content: it will then be found damaged, and told.
+2. Up to 64 KiB are decoded, and every format says how surely they are its own. The surest wins; by content before by
+   name, ties by the name of the format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dataguard.corpus.formats.protocol import Format
+from dataguard.corpus.formats.streams import decode_head, detect_compression
+from dataguard.corpus.storage import Compression, StoredShard
+from dataguard.errors import ManifestDamaged
+
+__all__ = ["Recognised", "all_formats", "format_named", "recognise"]
+
+_HEAD_BYTES = 1 << 16
+_ENDINGS: tuple[tuple[str, Compression], ...] = (
+    (".gz", "gzip"),
+    (".gzip", "gzip"),
+    (".zst", "zstd"),
+    (".zstd", "zstd"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognised:
+    """What a file is."""
+
+    format: str
+    compression: Compression
+
+
+def all_formats() -> tuple[Format, ...]:
+    """Every format there is, in order of their names."""
+    from dataguard.corpus.formats import FORMATS
+
+    return tuple(sorted(FORMATS, key=lambda entry: entry.name))
+
+
+def format_named(name: str) -> Format:
+    """The format of that name; ManifestDamaged where this version has none."""
+    for entry in all_formats():
+        if entry.name == name:
+            return entry
+    raise ManifestDamaged(
+        f"no format is called {name!r}",
+        found=", ".join(entry.name for entry in all_formats()),
+        todo="read the manifest with the version of dataguard that wrote it, or a newer one",
+    )
+
+
+def recognise(shard: StoredShard) -> Recognised | None:
+    """The format and compression of a file, None where it is of unknown kind.
+
+    Raises
+    ------
+    OSError
+        Where its first bytes cannot be read.
+    """
+    with shard.open() as file:
+        head = file.read(_HEAD_BYTES)
+    inside = detect_compression(head)
+    if inside != "none":
+        found = _best(decode_head(head, _HEAD_BYTES), _plain_name(shard.path))
+        return Recognised(format=found[1], compression=inside) if found else None
+    plain = _best(head, shard.path)
+    said: Compression = next((kind for ending, kind in _ENDINGS if shard.path.lower().endswith(ending)), "none")
+    if said == "none" or (plain and plain[0] >= 2):
+        return Recognised(format=plain[1], compression="none") if plain else None
+    by_name = _best(b"", _plain_name(shard.path))
+    return Recognised(format=by_name[1], compression=said) if by_name else None
+
+
+def _plain_name(path: str) -> str:
+    for ending, _ in _ENDINGS:
+        if path.lower().endswith(ending):
+            return path[: -len(ending)]
+    return path
+
+
+def _best(head: bytes, path: str) -> tuple[int, str] | None:
+    sure = [(entry.recognise(head, path), entry.name) for entry in all_formats()]
+    sure = [pair for pair in sure if pair[0] > 0]
+    return max(sure, key=lambda pair: pair[0]) if sure else None

@@ -1,0 +1,424 @@
+"""Where do a source's bytes lie, and how many of them were read?
+
+A `Root` is one place that shard paths are relative to: a local folder, or anything that fsspec opens by URL (imported
+only then). It lists what lies below it and opens a path as a seekable binary file. Every byte that comes out of
+`StoredShard` is counted, so "what does this run read" has a measured answer.
+
+Nothing here keeps a handle or a connection across a fork: local files are opened for each call, and a remote file
+system is built anew in a process that did not build it.
+"""
+
+# Names of any bytes, by the hundred thousand: os.path keeps them as they are.
+# ruff: noqa: PTH100, PTH116, PTH118, PTH123
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, Protocol, cast
+
+import xxhash
+
+from dataguard.errors import EnvironmentFailed, ShardDamaged, UsageError
+
+__all__ = [
+    "ByteCounter",
+    "Compression",
+    "Entry",
+    "LocalRoot",
+    "RemoteRoot",
+    "Root",
+    "StoredShard",
+    "is_url",
+    "open_root",
+    "shard_digest",
+]
+
+Compression = Literal["none", "gzip", "zstd"]
+
+_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*(::|://)")
+_BUFFER_BYTES = 1 << 15
+_HASH_BYTES = 1 << 22
+
+
+class ByteCounter:
+    """How many bytes were read, counted by all threads together.
+
+    >>> counter = ByteCounter()
+    >>> counter.add(3); counter.add(4); counter.total
+    7
+    """
+
+    __slots__ = ("_lock", "_total")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total = 0
+
+    def add(self, num_bytes: int) -> None:
+        """Count `num_bytes` more."""
+        with self._lock:
+            self._total += num_bytes
+
+    @property
+    def total(self) -> int:
+        """Bytes so far."""
+        return self._total
+
+    def __reduce__(self) -> tuple[type[ByteCounter], tuple[()]]:
+        return (ByteCounter, ())  # another process counts for itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One thing that lies below a root."""
+
+    path: str
+    """Relative, '/'-separated, as the file system spells it (undecodable bytes as surrogates)."""
+    size_bytes: int = 0
+    identity: str = ""
+    """The same for two spellings of one file (a symbolic link and its target), empty where it cannot be known."""
+    is_link: bool = False
+    """Reached through a symbolic link."""
+    trouble: str = ""
+    """Why this cannot be a shard (a broken link, a fifo, ...); empty for a regular file."""
+    is_serious: bool = False
+    """Whether the trouble may hide data, so that the corpus may be incomplete."""
+
+
+class Root(Protocol):
+    """A place that the paths of a source's shards are relative to."""
+
+    url: str
+    """The absolute path or URL, enough to open the root again in another process."""
+
+    def walk(self, max_depth: int | None = None) -> Iterator[Entry]:
+        """Everything below, in no promised order; `max_depth` counts path components."""
+        ...
+
+    def open(self, path: str) -> BinaryIO:
+        """A seekable file, uncounted and unbuffered. FileNotFoundError or another OSError where it cannot be."""
+        ...
+
+    def size_bytes(self, path: str) -> int:
+        """The file's size. FileNotFoundError or another OSError where it cannot be known."""
+        ...
+
+    def stamp(self, path: str) -> str:
+        """What changes whenever the file is written to, empty where the storage promises no such thing."""
+        ...
+
+    def changed_ns(self, path: str) -> int | None:
+        """When the file was last written to or touched, in ns; None where a stamp needs no time to settle."""
+        ...
+
+    def local_path(self, path: str) -> str | None:
+        """A path of this machine, None for remote storage."""
+        ...
+
+
+def is_url(where: str) -> bool:
+    """Whether `where` is a URL for fsspec and no path of this machine.
+
+    >>> is_url("s3://bucket/web"), is_url("/data/web"), is_url("date=3/part")
+    (True, False, False)
+    """
+    return bool(_URL.match(where))
+
+
+def open_root(where: str | os.PathLike[str]) -> Root:
+    """The root at a path or URL; ``file://`` is a path like any other."""
+    text = os.fspath(where)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    return RemoteRoot(text) if is_url(text) else LocalRoot(text)
+
+
+class LocalRoot:
+    """A folder of this machine."""
+
+    def __init__(self, folder: str) -> None:
+        self.url = os.path.abspath(folder)
+
+    def walk(self, max_depth: int | None = None) -> Iterator[Entry]:
+        """See `Root`."""
+        real = os.path.realpath(self.url)
+        yield from self._walk("", real, (), linked=False, depth=max_depth)
+
+    def _walk(
+        self, prefix: str, real: str, above: tuple[tuple[int, int], ...], *, linked: bool, depth: int | None
+    ) -> Iterator[Entry]:
+        here = os.path.join(self.url, prefix)
+        try:
+            status = os.stat(here)
+            with os.scandir(here) as listing:
+                entries = list(listing)
+        except OSError as error:
+            yield Entry(path=prefix, trouble=f"unreadable folder ({_why(error)})", is_serious=True)
+            return
+        above = (*above, (status.st_dev, status.st_ino))
+        for entry in entries:
+            path = f"{prefix}/{entry.name}" if prefix else entry.name
+            link = linked or entry.is_symlink()
+            try:
+                status = os.stat(entry.path)
+            except OSError as error:
+                broken = entry.is_symlink() and error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+                trouble = "broken symbolic link" if broken else f"unreadable ({_why(error)})"
+                yield Entry(path=path, trouble=trouble, is_link=link, is_serious=True)
+                continue
+            target = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real, entry.name)
+            if stat.S_ISDIR(status.st_mode):
+                if (status.st_dev, status.st_ino) in above:
+                    yield Entry(path=path, trouble="a link to a folder above it", is_link=link)
+                elif depth is None or depth > 1:
+                    yield from self._walk(path, target, above, linked=link, depth=depth and depth - 1)
+            elif stat.S_ISREG(status.st_mode):
+                yield Entry(path=path, size_bytes=status.st_size, identity=target, is_link=link)
+            else:
+                yield Entry(path=path, trouble=f"no regular file but a {_kind(status.st_mode)}", is_link=link)
+
+    def open(self, path: str) -> BinaryIO:
+        """See `Root`."""
+        return cast("BinaryIO", open(os.path.join(self.url, path), "rb", buffering=0))
+
+    def size_bytes(self, path: str) -> int:
+        """See `Root`."""
+        return os.stat(os.path.join(self.url, path)).st_size
+
+    def stamp(self, path: str) -> str:
+        """See `Root`."""
+        # ctime moves with every write and cannot be set back, as mtime can.
+        status = os.stat(os.path.join(self.url, path))
+        return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+    def changed_ns(self, path: str) -> int | None:
+        """See `Root`."""
+        return os.stat(os.path.join(self.url, path)).st_ctime_ns
+
+    def local_path(self, path: str) -> str | None:
+        """See `Root`."""
+        return os.path.join(self.url, path)
+
+
+class RemoteRoot:
+    """A folder behind a URL, opened through fsspec."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/") if not url.endswith("://") else url
+        self._pid = 0
+        self._fs: Any = None
+        self._base = ""
+
+    def _system(self) -> Any:
+        if self._pid != os.getpid():
+            fsspec = _fsspec()
+            if self._pid:  # forked: locks and event loops of the parent do not work here
+                fsspec.asyn.reset_lock()
+            try:
+                self._fs, base = fsspec.core.url_to_fs(self.url, skip_instance_cache=bool(self._pid))
+            except ImportError as error:
+                scheme = self.url.split(":", 1)[0]
+                extra = "dataguard[s3]" if scheme in {"s3", "s3a"} else "the fsspec driver named above"
+                raise UsageError(
+                    f"{self.url} cannot be opened", found=str(error), todo=f"pip install '{extra}'"
+                ) from error
+            except ValueError as error:
+                raise UsageError(f"{self.url} cannot be opened", found=str(error)) from error
+            self._base = base.rstrip("/")
+            self._pid = os.getpid()
+        return self._fs
+
+    def is_file(self) -> bool:
+        """Whether the URL names a file and no folder."""
+        system = self._system()
+        return bool(system.isfile(self._base))
+
+    def walk(self, max_depth: int | None = None) -> Iterator[Entry]:
+        """See `Root`."""
+        system = self._system()
+        try:
+            found = system.find(self._base, maxdepth=max_depth, withdirs=False, detail=True)
+        except FileNotFoundError:
+            return
+        start = f"{self._base}/" if self._base else ""
+        for full, info in found.items():
+            path = full.removeprefix(start).lstrip("/")
+            if path and not path.endswith("/"):
+                yield Entry(path=path, size_bytes=int(info.get("size") or 0), identity=full)
+
+    def _full(self, path: str) -> str:
+        return f"{self._base}/{path}" if self._base else path
+
+    def open(self, path: str) -> BinaryIO:
+        """See `Root`."""
+        system = self._system()
+        return cast("BinaryIO", system.open(self._full(path), "rb", cache_type="none"))
+
+    def size_bytes(self, path: str) -> int:
+        """See `Root`."""
+        system = self._system()
+        system.invalidate_cache()
+        return int(system.info(self._full(path))["size"])
+
+    def stamp(self, path: str) -> str:
+        """See `Root`: what the storage itself says of the content."""
+        info = self._system().info(self._full(path))
+        tag = (
+            info.get("ETag")
+            or info.get("etag")
+            or info.get("md5Hash")
+            or info.get("versionId")
+            or info.get("generation")
+        )
+        return f"{info.get('size')}:{tag}" if tag else ""
+
+    def changed_ns(self, path: str) -> int | None:  # noqa: ARG002 - the storage's own tags need no time to settle
+        """See `Root`."""
+        return None
+
+    def local_path(self, path: str) -> str | None:  # noqa: ARG002 - never
+        """See `Root`."""
+        return None
+
+    def __reduce__(self) -> tuple[type[RemoteRoot], tuple[str]]:
+        return (RemoteRoot, (self.url,))
+
+
+class StoredShard:
+    """One shard behind its root: the `ShardFile` that formats read from. Safe for several threads and across forks."""
+
+    def __init__(
+        self, root: Root, *, name: str, path: str, size_bytes: int, compression: Compression, counter: ByteCounter
+    ) -> None:
+        self.root = root
+        self.name = name
+        self.path = path
+        self.size_bytes = size_bytes
+        self.local_path = root.local_path(path)
+        self.compression = compression
+        self._counter = counter
+
+    @property
+    def where(self) -> str:
+        """Where its file is looked for, for messages."""
+        return self.local_path or f"{self.root.url}/{self.path}"
+
+    def open(self) -> BinaryIO:
+        """The raw file, seekable; bytes are counted as they leave the storage."""
+        raw = _Counted(self.root.open(self.path), self._counter)
+        return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
+
+    def read_at(self, offset_bytes: int, size_bytes: int) -> bytes:
+        """Exactly that range of the raw file; ShardDamaged where it ends early."""
+        parts = []
+        with self.root.open(self.path) as file:
+            file.seek(offset_bytes)
+            missing = size_bytes
+            while missing:
+                part = file.read(missing)
+                if not part:
+                    break
+                parts.append(part)
+                missing -= len(part)
+        content = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._counter.add(len(content))
+        if len(content) != size_bytes:
+            raise ShardDamaged(
+                f"shard {self.name} ends early",
+                found=f"{len(content):,} bytes from byte {offset_bytes:,} on",
+                allowed=f"{size_bytes:,} bytes, to byte {offset_bytes + size_bytes:,}",
+            )
+        return content
+
+
+def shard_digest(shard: StoredShard) -> tuple[str, int]:
+    """xxh3-128 of all bytes of a shard's file, hexadecimal, and their number.
+
+    It is read in pieces of 4 MiB.
+
+    Raises
+    ------
+    OSError
+        As the storage raises it.
+    """
+    state = xxhash.xxh3_128()
+    size_bytes = 0
+    with shard.open() as file:
+        while part := file.read(_HASH_BYTES):
+            state.update(part)
+            size_bytes += len(part)
+    return state.hexdigest(), size_bytes
+
+
+class _Counted(io.RawIOBase):
+    """A raw file that counts what is read from it."""
+
+    def __init__(self, file: BinaryIO, counter: ByteCounter) -> None:
+        self._file = file
+        self._counter = counter
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read and count."""
+        if hasattr(self._file, "readinto"):
+            count = self._file.readinto(buffer) or 0
+        else:
+            part = self._file.read(len(buffer))
+            count = len(part)
+            buffer[:count] = part
+        self._counter.add(count)
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """As the file does."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """As the file does."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file too."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _fsspec() -> Any:
+    try:
+        import fsspec
+        import fsspec.asyn
+        import fsspec.core
+    except ImportError as error:
+        raise EnvironmentFailed("fsspec is not installed", todo="pip install fsspec") from error
+    return fsspec
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _kind(mode: int) -> str:
+    for test, word in (
+        (stat.S_ISFIFO, "fifo"),
+        (stat.S_ISSOCK, "socket"),
+        (stat.S_ISCHR, "character device"),
+        (stat.S_ISBLK, "block device"),
+    ):
+        if test(mode):
+            return word
+    return "special file"
