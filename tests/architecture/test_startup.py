@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 HEAVY = {"datasets", "fsspec", "numba", "numpy", "pandas", "polars", "pyarrow", "ray", "torch", "transformers"}
 
 
-def imported_after(code: str) -> set[str]:
+def imported_after(code: str, cwd: Path | None = None) -> set[str]:
     """Top-level packages in a fresh process after `code`."""
     show = "import sys\nfor name in sorted({m.partition('.')[0] for m in sys.modules}): print(name, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, check=True, cwd=cwd
+    )
     names = set(done.stderr.split())
     assert "dataguard" in names
     return names

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.test_startup import imported_after
+from tests.architecture.validation import validate
+
 
 def dataguard(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "dataguard", *words]
@@ -62,6 +65,60 @@ def test_the_rewound_step_holds_the_batch_behind_the_skip(told) -> None:
     assert [len(before["microbatches"]), len(after["microbatches"])] == [8, 8]
     assert {each["rank"] for each in before["microbatches"]} == {0, 1, 2, 3}
     assert {each["rank"] for each in after["microbatches"]} == {0, 1}
+
+
+def test_every_document_of_the_run_obeys_its_schema(told) -> None:
+    run = told[0] / "RUN"
+    events = sorted((run / "journal").glob("*.json"))
+    assert len(events) >= 5  # created, two attempts, a skip, a quarantine
+    for path in events:
+        validate(json.loads(path.read_bytes()), "journal-event")
+    plans = sorted((run / "plan").glob("*.json"))
+    assert plans
+    for path in plans:
+        validate(json.loads(path.read_bytes()), "plan")
+    frames = sorted(run.rglob("*.frames"))
+    assert frames
+    for path in frames:
+        text = path.read_bytes()[:4096].decode("ascii", "replace")
+        validate(json.JSONDecoder().raw_decode(text)[0], "frames-header")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", "RUN", "--step", "17"],
+        ["inspect", "RUN", "--step", "42"],
+        ["inspect", "RUN", "--step", "42", "--attempt", "1", "--rank", "1"],
+        ["replay", "RUN", "--step", "17", "-o", "C"],
+        ["where", "RUN", "docs/part-0.parquet:3"],
+        ["seen", "RUN", "--step", "17"],
+        ["log", "RUN"],
+        ["verify", "RUN"],
+        ["manifest", "show", "M.parquet"],
+        ["skip", "RUN", "70:72", "--reason", "x", "--dry-run"],
+        ["quarantine", "RUN", "docs/part-0.parquet", "--reason", "x", "--dry-run"],
+        ["plan", "M.parquet", "--seed", "7", "--global-batch", "16", "--step", "5"],
+    ],
+    ids=" ".join,
+)
+def test_every_answer_obeys_its_schema(told, words) -> None:
+    validate(answer_of(*words, cwd=told[0]), "manifest" if words[0] == "manifest" else words[0])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["log", "RUN"],
+        ["inspect", "RUN", "--step", "17"],
+        ["where", "RUN", "docs/part-0.parquet:3"],
+        ["seen", "RUN", "--step", "17"],
+    ],
+    ids=" ".join,
+)
+def test_a_lookup_imports_neither_compiler_nor_engine(told, words) -> None:
+    names = imported_after(f"from dataguard.cli.main import main; assert main({words!r}) == 0", cwd=told[0])
+    assert names & {"numba", "polars", "datasets", "pandas", "torch", "ray"} == set()
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path) -> None:
