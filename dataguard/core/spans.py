@@ -49,6 +49,16 @@ def check_span(start: int, stop: int, *, what: str = "range") -> Span:
     return start, stop
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tables:
+    """The same spans for array questions; a row of "nothing" stands first, for places before all spans."""
+
+    starts: Positions  # (spans,)
+    stops: Positions  # (1 + spans,)
+    offsets: Positions  # (1 + spans,): what the spans up to each one hold
+    outside: Positions  # (spans,)
+
+
 @dataclass(frozen=True, slots=True)
 class SpanSet:
     """Merged half-open spans of integers from 0 up; build it with `SpanSet.of`.
@@ -67,6 +77,7 @@ class SpanSet:
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _inside: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _outside: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _tables: _Tables | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         inside = [0]
@@ -123,9 +134,8 @@ class SpanSet:
         if isinstance(place, np.ndarray):
             if not self.spans:
                 return np.zeros(place.shape, dtype=bool)
-            which = np.searchsorted(np.array(self._starts, dtype=np.int64), place, side="right")
-            stops = np.array([-1, *(stop for _, stop in self.spans)], dtype=np.int64)
-            inside: NDArray[np.bool_] = place < stops[which]
+            tables = self._as_arrays()
+            inside: NDArray[np.bool_] = place < tables.stops[np.searchsorted(tables.starts, place, side="right")]
             return inside
         which_one = bisect_right(self._starts, place)
         return which_one > 0 and place < self.spans[which_one - 1][1]
@@ -139,11 +149,10 @@ class SpanSet:
         if isinstance(place, np.ndarray):
             if not self.spans:
                 return place.astype(np.int64)
-            starts = np.array([0, *self._starts], dtype=np.int64)
-            lengths = np.array([0, *(stop - start for start, stop in self.spans)], dtype=np.int64)
-            which = np.searchsorted(starts[1:], place, side="right")
-            inside = np.array([0, *self._inside[:-1]], dtype=np.int64)[which]
-            counts: Positions = place - inside - np.minimum(place - starts[which], lengths[which])
+            tables = self._as_arrays()
+            which = np.searchsorted(tables.starts, place, side="right")
+            ahead = np.maximum(tables.stops[which] - place, 0)  # of the span that holds the place
+            counts: Positions = place - tables.offsets[which] + ahead
             return counts
         which_one = bisect_right(self._starts, place)
         if which_one == 0:
@@ -160,10 +169,22 @@ class SpanSet:
         if isinstance(number, np.ndarray):
             if not self.spans:
                 return number.astype(np.int64)
-            which = np.searchsorted(np.array(self._outside, dtype=np.int64), number, side="right")
-            places: Positions = number + np.array(self._inside, dtype=np.int64)[which]
+            tables = self._as_arrays()
+            places: Positions = number + tables.offsets[np.searchsorted(tables.outside, number, side="right")]
             return places
         return number + self._inside[bisect_right(self._outside, number)]
+
+    def _as_arrays(self) -> _Tables:
+        if self._tables is None:
+            tables = _Tables(
+                starts=np.array(self._starts, dtype=np.int64),
+                stops=np.array([-1, *(stop for _, stop in self.spans)], dtype=np.int64),
+                offsets=np.array(self._inside, dtype=np.int64),
+                outside=np.array(self._outside, dtype=np.int64),
+            )
+            object.__setattr__(self, "_tables", tables)
+            return tables
+        return self._tables
 
     def skip_to_outside(self, place: int) -> int:
         """Find the first integer at or after `place` that lies outside."""
