@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dataguard.core.manifest import Manifest as Manifest
     from dataguard.corpus.corpus import Corpus as Corpus
     from dataguard.errors import DataguardError as DataguardError
+    from dataguard.loader.loader import Loader as Loader
     from dataguard.plan.plan import Plan as Plan
     from dataguard.run.run import Run as Run
 
@@ -29,7 +30,7 @@ _HOMES = {
     "Corpus": "dataguard.corpus.corpus",
     "DataguardError": "dataguard.errors",
     "Geometry": "dataguard.core.address",
-    "Loader": "dataguard.loader",
+    "Loader": "dataguard.loader.loader",
     "Manifest": "dataguard.core.manifest",
     "Plan": "dataguard.plan.plan",
     "Run": "dataguard.run.run",

@@ -69,11 +69,6 @@ def _named(text: str, *, what: str) -> tuple[str, str]:
     return name, value
 
 
-def _named_path(text: str) -> tuple[str, Path]:
-    name, path = _named(text, what="PATH")
-    return name, Path(path)
-
-
 SPAN = _Parsed("START:STOP", parse_span)
 """A half-open range; its value is (start, stop)."""
 
@@ -83,8 +78,8 @@ STEPS = _Parsed("STEP|START:STOP", parse_step_or_span)
 SHARD_ROW = _Parsed("SHARD[:ROW]", parse_shard_row)
 """A shard or a record of it; its value is (shard name, row or None)."""
 
-NAMED_PATH = _Parsed("NAME=PATH", _named_path)
-"""Where a source lies; its value is (name, Path)."""
+NAMED_PATH = _Parsed("NAME=PATH", lambda text: _named(text, what="PATH"))
+"""Where a source lies; its value is (name, folder or URL as typed)."""
 
 NAMED_WEIGHT = _Parsed("NAME=W", lambda text: _named(text, what="W"))
 """How strongly a source is mixed; its value is (name, weight as typed), which the plan reads exactly."""
@@ -104,8 +99,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Answer with 
 run_argument = click.argument("run", type=PATH)
 """``run: Path``, the run directory."""
 
-manifest_argument = click.argument("manifest", type=PATH)
-"""``manifest: Path``, a manifest file."""
+manifest_argument = click.argument("manifest")
+"""``manifest: str``, a manifest file or its URL."""
 
 step_option = click.option("--step", type=STEPS, help="Which step, or steps, in the trainer's labels.")
 """``step: tuple[int, int] | None``."""
@@ -124,7 +119,7 @@ attempt_option = click.option(
 root_option = click.option(
     "--root", "roots", type=NAMED_PATH, multiple=True, callback=_as_dict, help="Where a source lies now. Repeatable."
 )
-"""``roots: dict[str, Path]``."""
+"""``roots: dict[str, str]``, folders or URLs."""
 
 reason_option = click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the journal.")
 """``reason: str``."""

@@ -1,0 +1,32 @@
+"""Every example runs as its first lines say, and shows what it claims."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.architecture.tree import TOP
+
+EXAMPLES = sorted((TOP / "examples").glob("*.py"))
+
+
+def test_there_are_examples() -> None:
+    assert [path.name for path in EXAMPLES] == ["rehearse_and_replay.py"]
+
+
+def run(name: str, *words: str) -> str:
+    command = [sys.executable, "-P", "-W", "error", str(TOP / "examples" / name), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("num_steps", [10])
+def test_rehearse_and_replay(tmp_path, num_steps) -> None:
+    told = run("rehearse_and_replay.py", str(tmp_path / "new")).splitlines()
+    assert told[0].endswith("holds 200 samples")
+    assert told[1] == f"{num_steps * 2 * 2} microbatches were delivered and recorded"
+    assert [line.split()[-1] for line in told[2:6]] == ["exact"] * 4
+    assert told[-1] == "4 microbatches of step 6 are exact"
