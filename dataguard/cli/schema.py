@@ -22,9 +22,20 @@ __all__ = ["DOCUMENTS", "schema", "schema_bytes", "schema_of"]
 
 DOCUMENTS = {
     "demo": "dataguard.cli.demo:DemoAnswer",
+    "frames-header": "dataguard.run.frames_header:FramesHeader",
+    "journal-event": "dataguard.run.events:EventFile",
+    "loader-state": "dataguard.plan.state:LoaderState",
     "plan": "dataguard.plan.document:PlanDocument",
 }
 """Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct."""
+
+_CHECK = {
+    "description": "SHA-256 of the file's bytes before this member.",
+    "type": "string",
+    "pattern": "^[0-9a-f]{64}$",
+}
+_MEMBERS_OF_THE_FILE = {"journal-event": {"check": _CHECK}}
+"""Members that a file has beside those of its Struct: what guards the bytes is written and read around it."""
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -43,6 +54,9 @@ def schema_of(name: str) -> dict[str, Any]:
         )
     module, _, attribute = path.partition(":")
     made = msgspec.json.schema(getattr(import_module(module), attribute))
+    for member, its_schema in _MEMBERS_OF_THE_FILE.get(name, {}).items():
+        made["$defs"][attribute]["properties"][member] = its_schema
+        made["$defs"][attribute]["required"].append(member)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"dataguard {name}", **made}
 
 
