@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from dataguard.corpus.account import Account, take_account
     from dataguard.corpus.build import BuildResult, build_manifest, build_manifest_file
     from dataguard.corpus.corpus import Corpus
-    from dataguard.corpus.manifest_file import read_findings, read_manifest, write_manifest
+    from dataguard.corpus.manifest_read import read_findings, read_manifest
+    from dataguard.corpus.manifest_write import write_manifest
     from dataguard.corpus.problems import Retry, RowProblem
     from dataguard.corpus.reader import ReadCounts, RowReader
     from dataguard.corpus.verify import verify_shards
@@ -44,11 +45,11 @@ _HOMES = {
     "RowReader": "reader",
     "build_manifest": "build",
     "build_manifest_file": "build",
-    "read_findings": "manifest_file",
-    "read_manifest": "manifest_file",
+    "read_findings": "manifest_read",
+    "read_manifest": "manifest_read",
     "take_account": "account",
     "verify_shards": "verify",
-    "write_manifest": "manifest_file",
+    "write_manifest": "manifest_write",
 }
 
 

@@ -27,11 +27,13 @@ from dataguard.core.manifest import BLOCK_DTYPE, REJECTED_DTYPE, Manifest, Shard
 from dataguard.corpus.account import Account, take_account
 from dataguard.corpus.discovery import Discovery, FoundSource, IgnoredFile, discover
 from dataguard.corpus.formats.protocol import Finding, ScanOptions
-from dataguard.corpus.manifest_file import ManifestDetails, ManifestHeader, write_manifest
+from dataguard.corpus.manifest_format import ManifestDetails, ManifestHeader
+from dataguard.corpus.manifest_write import write_manifest
 from dataguard.corpus.partial import scan_or_reuse
 from dataguard.corpus.scan import ScanJob, ShardScan
 from dataguard.corpus.scan_pool import scan_all
-from dataguard.corpus.storage import ByteCounter, Root, is_url
+from dataguard.corpus.shard_file import ByteCounter
+from dataguard.corpus.storage import Root, is_url
 from dataguard.errors import UsageError, WriteFailed, WriterConflict
 
 __all__ = ["BuildProgress", "BuildResult", "build_manifest", "build_manifest_file"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataguard.core.manifest import Manifest
 from dataguard.corpus.formats.protocol import ScanOptions
-from dataguard.corpus.manifest_file import read_manifest
+from dataguard.corpus.manifest_read import read_manifest
 from dataguard.corpus.storage import is_url
 from dataguard.errors import UsageError
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from dataguard.core.manifest import SourceKind
 from dataguard.corpus.ignoring import why_ignored
 from dataguard.corpus.recognition import format_named, recognise
-from dataguard.corpus.spelling import Pick, SourceSpec, matcher, understand
-from dataguard.corpus.storage import ByteCounter, Compression, Entry, Root, StoredShard, open_root
-from dataguard.errors import UsageError
+from dataguard.corpus.shard_file import ByteCounter, StoredShard
+from dataguard.corpus.spelling import Pattern, Pick, SourceSpec, understand
+from dataguard.corpus.storage import Compression, Entry, Root, open_root
+from dataguard.errors import InputError, UsageError
 
 __all__ = ["Discovery", "FoundShard", "FoundSource", "IgnoredFile", "discover"]
 
@@ -162,7 +163,7 @@ def _collect(
             if not reason and path != entry.path:
                 reason, serious = "its name is not valid UTF-8", True
             usual = why_ignored(path, frozenset(beside[entry.path.rpartition("/")[0]]))
-            if usual and not pick.pattern.rpartition("/")[2].startswith("."):
+            if usual and not (usual == "hidden" and "/." in f"/{pick.pattern}"):
                 reason, serious = usual, False
             if not reason and leave_out(root, entry.path):
                 reason = "output of this command"
@@ -177,11 +178,12 @@ def _collect(
 def _met(root: Root, pick: Pick) -> Iterator[Entry]:
     """What of the root a pick means."""
     if pick.pattern:
-        match = matcher(pick.pattern)
-        yield from (entry for entry in root.walk() if match(entry.path))
+        pattern = Pattern(pick.pattern)
+        yield from (entry for entry in root.walk(pattern.may_hold) if pattern.matches(entry.path))
     elif pick.under:
         front = pick.under + "/"
-        yield from (entry for entry in root.walk() if entry.path.startswith(front))
+        inside = root.walk(lambda path: path.startswith(front) or front.startswith(path + "/"))
+        yield from (entry for entry in inside if entry.path.startswith(front))
     else:
         yield from root.walk()
 
@@ -257,7 +259,7 @@ def _kind_of(spec: SourceSpec, shards: Sequence[FoundShard]) -> SourceKind:
     return next(iter(examples), "text")
 
 
-def _nothing(spec: SourceSpec, ignored: Sequence[IgnoredFile]) -> UsageError:
+def _nothing(spec: SourceSpec, ignored: Sequence[IgnoredFile]) -> UsageError | InputError:
     spelled = ", ".join(pick.spelled for pick in spec.picks)
     what = "matches nothing that could be a shard" if any(p.pattern for p in spec.picks) else "holds no shard"
     if any(pick.pattern for pick in spec.picks) and not ignored:
@@ -266,7 +268,8 @@ def _nothing(spec: SourceSpec, ignored: Sequence[IgnoredFile]) -> UsageError:
     for item in ignored:
         counts[item.reason] = counts.get(item.reason, 0) + 1
     seen = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.items()))
-    return UsageError(
+    kind = InputError if any(item.is_serious for item in ignored) else UsageError
+    return kind(
         f"{spelled} {what}",
         found=f"only ignored files: {seen}" if seen else "no files",
         allowed="JSON lines (plain, gzip, zstd), Parquet, NumPy .npy tokens",

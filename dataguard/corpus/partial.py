@@ -14,7 +14,8 @@ import msgspec
 import xxhash
 
 from dataguard.corpus.scan import ScanJob, ShardScan, scan_shard
-from dataguard.corpus.storage import ByteCounter, StoredShard, open_root, shard_digest
+from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
+from dataguard.corpus.storage import open_root
 from dataguard.errors import WriteFailed
 from dataguard.version import __version__
 

@@ -30,8 +30,8 @@ from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.environment import cache_dir, cache_limit_bytes
 from dataguard.corpus.problems import Retry, RowProblem
 from dataguard.corpus.shard_cache import ShardCache
+from dataguard.corpus.shard_file import ByteCounter
 from dataguard.corpus.shards import BlockProblem, Shards
-from dataguard.corpus.storage import ByteCounter
 from dataguard.errors import NotInRun, UsageError
 
 __all__ = ["ReadCounts", "RowReader", "Verify"]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from dataguard.corpus.formats.protocol import Format
 from dataguard.corpus.formats.streams import decode_head, detect_compression
-from dataguard.corpus.storage import Compression, StoredShard
+from dataguard.corpus.shard_file import StoredShard
+from dataguard.corpus.storage import Compression
 from dataguard.errors import ManifestDamaged
 
 __all__ = ["Recognised", "all_formats", "format_named", "recognise"]

@@ -17,7 +17,8 @@ from dataguard.core.manifest import BLOCK_DTYPE, Effect
 from dataguard.corpus.formats.findings import shard_effect
 from dataguard.corpus.formats.protocol import Finding, ScanEnd, ScannedBlock, ScanOptions
 from dataguard.corpus.recognition import format_named
-from dataguard.corpus.storage import ByteCounter, Compression, StoredShard, open_root, shard_digest
+from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
+from dataguard.corpus.storage import Compression, open_root
 
 __all__ = ["FindingRecord", "ScanJob", "ShardScan", "scan_shard"]
 

@@ -29,7 +29,7 @@ import msgspec
 import xxhash
 
 from dataguard.corpus.blocks import decoded_text
-from dataguard.corpus.storage import StoredShard, shard_digest
+from dataguard.corpus.shard_file import StoredShard, shard_digest
 from dataguard.errors import InputError
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from dataguard.corpus.formats.protocol import BlockPlace, Format, ReadBlock, Sca
 from dataguard.corpus.problems import ProblemKind, Retry
 from dataguard.corpus.recognition import format_named
 from dataguard.corpus.shard_cache import CachedShard, ShardCache
-from dataguard.corpus.storage import ByteCounter, Compression, StoredShard, open_root, shard_digest
+from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
+from dataguard.corpus.storage import Compression, open_root
 from dataguard.errors import InputError
 
 if TYPE_CHECKING:

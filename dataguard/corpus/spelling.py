@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from glob import escape
 from pathlib import Path
 
 from dataguard.corpus.storage import RemoteRoot, is_url
 from dataguard.errors import UsageError
 
-__all__ = ["Pick", "SourceSpec", "matcher", "understand"]
+__all__ = ["Pattern", "Pick", "SourceSpec", "understand"]
 
 _MAGIC = re.compile(r"[*?\[]")
 _NAME = re.compile(r"[^/=\s\x00-\x1f\x7f](?:[^/=\x00-\x1f\x7f]*[^/=\s\x00-\x1f\x7f])?")
@@ -87,18 +88,41 @@ def understand(sources: Sequence[str]) -> tuple[SourceSpec, ...]:
     return tuple(sorted(specs, key=lambda spec: spec.name.encode()))
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """A test whether a relative path, or a folder above it, is matched by a pattern.
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern over relative paths: ``*`` and ``?`` stay within one part, ``**`` stands for any number of parts.
 
-    ``*`` and ``?`` stay within one part of the path, ``**`` stands for any number of parts.
+    A pattern that matches a folder means all that is in it.
 
-    >>> match = matcher("**/part-*.jsonl")
-    >>> match("part-1.jsonl"), match("a/b/part-1.jsonl"), match("a/other.jsonl"), matcher("a*")("ab/c/d")
-    (True, True, False, True)
+    >>> pattern = Pattern("**/part-*.jsonl")
+    >>> pattern.matches("part-1.jsonl"), pattern.matches("a/b/part-1.jsonl"), pattern.matches("a/other.jsonl")
+    (True, True, False)
+    >>> Pattern("cc-*").matches("cc-2023/a.jsonl"), Pattern("a/*.jsonl").may_hold("b"), Pattern("a/*").may_hold("a")
+    (True, False, True)
     """
-    pieces = [r"(?:[^/]+/)*" if part == "**" else _part(part) + "/" for part in pattern.split("/")]
-    test = re.compile("".join(pieces), re.DOTALL)
-    return lambda path: test.match(path + "/") is not None
+
+    text: str
+
+    def matches(self, path: str) -> bool:
+        """Whether a relative path, or a folder above it, is matched."""
+        return _compiled(self.text).match(path + "/") is not None
+
+    def may_hold(self, folder: str) -> bool:
+        """Whether anything in a folder (a relative path) can be matched; only then is it entered."""
+        if self.matches(folder):
+            return True
+        parts = self.text.split("/")
+        names = folder.split("/")
+        until = parts.index("**") if "**" in parts else len(parts)
+        if len(names) >= len(parts) and until == len(parts):
+            return False
+        return all(re.fullmatch(_part(part), name) for part, name in zip(parts[:until], names, strict=False))
+
+
+@lru_cache(maxsize=64)
+def _compiled(text: str) -> re.Pattern[str]:
+    pieces = [r"(?:[^/]+/)*" if part == "**" else _part(part) + "/" for part in text.split("/")]
+    return re.compile("".join(pieces), re.DOTALL)
 
 
 def _part(part: str) -> str:

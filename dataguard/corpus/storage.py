@@ -1,8 +1,7 @@
-"""Where do a source's bytes lie, and how many of them were read?
+"""Where do a source's bytes lie?
 
 A `Root` is one place that shard paths are relative to: a local folder, or anything that fsspec opens by URL (imported
-only then). It lists what lies below it and opens a path as a seekable binary file. Every byte that comes out of
-`StoredShard` is counted, so "what does this run read" has a measured answer.
+only then). It lists what lies below it and opens a path as a seekable binary file.
 
 Nothing here keeps a handle or a connection across a fork: local files are opened for each call, and a remote file
 system is built anew in a process that did not build it.
@@ -14,65 +13,28 @@ system is built anew in a process that did not build it.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import re
 import stat
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol, cast
 
-import xxhash
-
-from dataguard.errors import EnvironmentFailed, ShardDamaged, UsageError
+from dataguard.errors import EnvironmentFailed, UsageError
 
 __all__ = [
-    "ByteCounter",
     "Compression",
     "Entry",
     "LocalRoot",
     "RemoteRoot",
     "Root",
-    "StoredShard",
     "is_url",
     "open_root",
-    "shard_digest",
 ]
 
 Compression = Literal["none", "gzip", "zstd"]
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*(::|://)")
-_BUFFER_BYTES = 1 << 15
-_HASH_BYTES = 1 << 22
-
-
-class ByteCounter:
-    """How many bytes were read, counted by all threads together.
-
-    >>> counter = ByteCounter()
-    >>> counter.add(3); counter.add(4); counter.total
-    7
-    """
-
-    __slots__ = ("_lock", "_total")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._total = 0
-
-    def add(self, num_bytes: int) -> None:
-        """Count `num_bytes` more."""
-        with self._lock:
-            self._total += num_bytes
-
-    @property
-    def total(self) -> int:
-        """Bytes so far."""
-        return self._total
-
-    def __reduce__(self) -> tuple[type[ByteCounter], tuple[()]]:
-        return (ByteCounter, ())  # another process counts for itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +60,8 @@ class Root(Protocol):
     url: str
     """The absolute path or URL, enough to open the root again in another process."""
 
-    def walk(self, max_depth: int | None = None) -> Iterator[Entry]:
-        """Everything below, in no promised order; `max_depth` counts path components."""
+    def walk(self, enter: Callable[[str], bool] | None = None) -> Iterator[Entry]:
+        """Everything below, in no promised order; only of folders whose relative path `enter` wants."""
         ...
 
     def open(self, path: str) -> BinaryIO:
@@ -146,13 +108,12 @@ class LocalRoot:
     def __init__(self, folder: str) -> None:
         self.url = os.path.abspath(folder)
 
-    def walk(self, max_depth: int | None = None) -> Iterator[Entry]:
+    def walk(self, enter: Callable[[str], bool] | None = None) -> Iterator[Entry]:
         """See `Root`."""
-        real = os.path.realpath(self.url)
-        yield from self._walk("", real, (), linked=False, depth=max_depth)
+        yield from self._walk("", os.path.realpath(self.url), (), linked=False, enter=enter or (lambda _path: True))
 
     def _walk(
-        self, prefix: str, real: str, above: tuple[tuple[int, int], ...], *, linked: bool, depth: int | None
+        self, prefix: str, real: str, above: tuple[tuple[int, int], ...], *, linked: bool, enter: Callable[[str], bool]
     ) -> Iterator[Entry]:
         here = os.path.join(self.url, prefix)
         try:
@@ -177,8 +138,8 @@ class LocalRoot:
             if stat.S_ISDIR(status.st_mode):
                 if (status.st_dev, status.st_ino) in above:
                     yield Entry(path=path, trouble="a link to a folder above it", is_link=link)
-                elif depth is None or depth > 1:
-                    yield from self._walk(path, target, above, linked=link, depth=depth and depth - 1)
+                elif enter(path):
+                    yield from self._walk(path, target, above, linked=link, enter=enter)
             elif stat.S_ISREG(status.st_mode):
                 yield Entry(path=path, size_bytes=status.st_size, identity=target, is_link=link)
             else:
@@ -240,11 +201,11 @@ class RemoteRoot:
         system = self._system()
         return bool(system.isfile(self._base))
 
-    def walk(self, max_depth: int | None = None) -> Iterator[Entry]:
+    def walk(self, enter: Callable[[str], bool] | None = None) -> Iterator[Entry]:  # noqa: ARG002 - listed by prefix
         """See `Root`."""
         system = self._system()
         try:
-            found = system.find(self._base, maxdepth=max_depth, withdirs=False, detail=True)
+            found = system.find(self._base, withdirs=False, detail=True)
         except FileNotFoundError:
             return
         start = f"{self._base}/" if self._base else ""
@@ -289,113 +250,6 @@ class RemoteRoot:
 
     def __reduce__(self) -> tuple[type[RemoteRoot], tuple[str]]:
         return (RemoteRoot, (self.url,))
-
-
-class StoredShard:
-    """One shard behind its root: the `ShardFile` that formats read from. Safe for several threads and across forks."""
-
-    def __init__(
-        self, root: Root, *, name: str, path: str, size_bytes: int, compression: Compression, counter: ByteCounter
-    ) -> None:
-        self.root = root
-        self.name = name
-        self.path = path
-        self.size_bytes = size_bytes
-        self.local_path = root.local_path(path)
-        self.compression = compression
-        self._counter = counter
-
-    @property
-    def where(self) -> str:
-        """Where its file is looked for, for messages."""
-        return self.local_path or f"{self.root.url}/{self.path}"
-
-    def open(self) -> BinaryIO:
-        """The raw file, seekable; bytes are counted as they leave the storage."""
-        raw = _Counted(self.root.open(self.path), self._counter)
-        return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
-
-    def read_at(self, offset_bytes: int, size_bytes: int) -> bytes:
-        """Exactly that range of the raw file; ShardDamaged where it ends early."""
-        parts = []
-        with self.root.open(self.path) as file:
-            file.seek(offset_bytes)
-            missing = size_bytes
-            while missing:
-                part = file.read(missing)
-                if not part:
-                    break
-                parts.append(part)
-                missing -= len(part)
-        content = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._counter.add(len(content))
-        if len(content) != size_bytes:
-            raise ShardDamaged(
-                f"shard {self.name} ends early",
-                found=f"{len(content):,} bytes from byte {offset_bytes:,} on",
-                allowed=f"{size_bytes:,} bytes, to byte {offset_bytes + size_bytes:,}",
-            )
-        return content
-
-
-def shard_digest(shard: StoredShard) -> tuple[str, int]:
-    """xxh3-128 of all bytes of a shard's file, hexadecimal, and their number.
-
-    It is read in pieces of 4 MiB.
-
-    Raises
-    ------
-    OSError
-        As the storage raises it.
-    """
-    state = xxhash.xxh3_128()
-    size_bytes = 0
-    with shard.open() as file:
-        while part := file.read(_HASH_BYTES):
-            state.update(part)
-            size_bytes += len(part)
-    return state.hexdigest(), size_bytes
-
-
-class _Counted(io.RawIOBase):
-    """A raw file that counts what is read from it."""
-
-    def __init__(self, file: BinaryIO, counter: ByteCounter) -> None:
-        self._file = file
-        self._counter = counter
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read and count."""
-        if hasattr(self._file, "readinto"):
-            count = self._file.readinto(buffer) or 0
-        else:
-            part = self._file.read(len(buffer))
-            count = len(part)
-            buffer[:count] = part
-        self._counter.add(count)
-        return count
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As the file does."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """As the file does."""
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close the file too."""
-        if not self.closed:
-            self._file.close()
-        super().close()
 
 
 def _fsspec() -> Any:

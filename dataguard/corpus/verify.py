@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dataguard.corpus.corpus import Corpus
-from dataguard.corpus.storage import ByteCounter, StoredShard, open_root, shard_digest
+from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
+from dataguard.corpus.storage import open_root
 
 __all__ = ["ShardCheck", "ShardState", "verify_shards"]
 

@@ -1,0 +1,157 @@
+"""How does a shard's file come to its format: opened anew for every call, every byte counted?
+
+`StoredShard` is the `ShardFile` of formats/protocol.py over a `Root` (storage.py). It holds no handle, so it is safe
+for several threads and across forks.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from typing import Any, BinaryIO, cast
+
+import xxhash
+
+from dataguard.corpus.storage import Compression, Root
+from dataguard.errors import ShardDamaged
+
+__all__ = ["ByteCounter", "StoredShard", "shard_digest"]
+
+_BUFFER_BYTES = 1 << 15
+_HASH_BYTES = 1 << 22
+
+
+class ByteCounter:
+    """How many bytes were read, counted by all threads together.
+
+    >>> counter = ByteCounter()
+    >>> counter.add(3); counter.add(4); counter.total
+    7
+    """
+
+    __slots__ = ("_lock", "_total")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total = 0
+
+    def add(self, num_bytes: int) -> None:
+        """Count `num_bytes` more."""
+        with self._lock:
+            self._total += num_bytes
+
+    @property
+    def total(self) -> int:
+        """Bytes so far."""
+        return self._total
+
+    def __reduce__(self) -> tuple[type[ByteCounter], tuple[()]]:
+        return (ByteCounter, ())  # another process counts for itself
+
+
+class StoredShard:
+    """One shard behind its root: the `ShardFile` that formats read from. Safe for several threads and across forks."""
+
+    def __init__(
+        self, root: Root, *, name: str, path: str, size_bytes: int, compression: Compression, counter: ByteCounter
+    ) -> None:
+        self.root = root
+        self.name = name
+        self.path = path
+        self.size_bytes = size_bytes
+        self.local_path = root.local_path(path)
+        self.compression = compression
+        self._counter = counter
+
+    @property
+    def where(self) -> str:
+        """Where its file is looked for, for messages."""
+        return self.local_path or f"{self.root.url}/{self.path}"
+
+    def open(self) -> BinaryIO:
+        """The raw file, seekable; bytes are counted as they leave the storage."""
+        raw = _Counted(self.root.open(self.path), self._counter)
+        return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
+
+    def read_at(self, offset_bytes: int, size_bytes: int) -> bytes:
+        """Exactly that range of the raw file; ShardDamaged where it ends early."""
+        parts = []
+        with self.root.open(self.path) as file:
+            file.seek(offset_bytes)
+            missing = size_bytes
+            while missing:
+                part = file.read(missing)
+                if not part:
+                    break
+                parts.append(part)
+                missing -= len(part)
+        content = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._counter.add(len(content))
+        if len(content) != size_bytes:
+            raise ShardDamaged(
+                f"shard {self.name} ends early",
+                found=f"{len(content):,} bytes from byte {offset_bytes:,} on",
+                allowed=f"{size_bytes:,} bytes, to byte {offset_bytes + size_bytes:,}",
+            )
+        return content
+
+
+def shard_digest(shard: StoredShard) -> tuple[str, int]:
+    """xxh3-128 of all bytes of a shard's file, hexadecimal, and their number.
+
+    It is read in pieces of 4 MiB.
+
+    Raises
+    ------
+    OSError
+        As the storage raises it.
+    """
+    state = xxhash.xxh3_128()
+    size_bytes = 0
+    with shard.open() as file:
+        while part := file.read(_HASH_BYTES):
+            state.update(part)
+            size_bytes += len(part)
+    return state.hexdigest(), size_bytes
+
+
+class _Counted(io.RawIOBase):
+    """A raw file that counts what is read from it."""
+
+    def __init__(self, file: BinaryIO, counter: ByteCounter) -> None:
+        self._file = file
+        self._counter = counter
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read and count."""
+        if hasattr(self._file, "readinto"):
+            count = self._file.readinto(buffer) or 0
+        else:
+            part = self._file.read(len(buffer))
+            count = len(part)
+            buffer[:count] = part
+        self._counter.add(count)
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """As the file does."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """As the file does."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file too."""
+        if not self.closed:
+            self._file.close()
+        super().close()
