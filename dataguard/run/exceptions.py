@@ -90,10 +90,11 @@ def read_exceptions(layout: Layout, attempt: int, ranks: Iterable[int]) -> dict[
         scan = scan_exceptions(layout, attempt, rank)
         if scan is None:
             continue
-        if scan.damage:
+        header = scan.header
+        if scan.damage or header is None or (header.attempt, header.rank) != (attempt, rank):
             raise RunDamaged(
                 f"the exceptions of attempt {attempt}, rank {rank} are damaged",
-                found=f"{scan.path}: {scan.damage[0]}",
+                found=f"{scan.path}: {scan.damage[0] if scan.damage else f'its header says {header}'}",
                 todo="dataguard verify lists what is damaged in a run",
             )
         for step_, position, reason, draw, shard, row in scan.records.tolist():

@@ -25,6 +25,8 @@ from dataguard.run.sources import Notes, Source, Sources, covered_steps, first_f
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataguard.run.check import CheckedRecord
+
 __all__ = ["Index", "StepRecords", "merge"]
 
 _FEW_FRAMES = 512  # a segment of up to so many frames is read whole, a longer one searched
@@ -92,7 +94,7 @@ class Index:
                 # Frames are looked at only where no seal speaks of the step.
                 hot = [] if sealed or seals is None else self._files.hot(attempt, one, seals, covered)
                 holding += sealed or [source for source in hot if source.holds(*wanted)]
-        parts = [records for source in holding if (records := self._read(source, wanted, notes)) is not None]
+        parts = [records for source in holding if (records := self.read(source, wanted, notes)) is not None]
         if rank is not None:
             parts = [records[records["rank"] == rank] for records in parts]
         merged = merge(parts)
@@ -124,7 +126,7 @@ class Index:
         notes = Notes(torn=[] if torn is None else torn, damage=[] if damage is None else damage)
         for source in self._files.of_attempt(attempt, num_ranks=num_ranks, notes=notes):
             if steps is None or source.holds(*steps):
-                records = self._read(source, steps, notes)
+                records = self.read(source, steps, notes)
                 if records is not None and len(records):
                     yield records
             if damage is None:
@@ -141,7 +143,7 @@ class Index:
         notes = Notes()
         for source in self._files.of_attempt(attempt, num_ranks=num_ranks, notes=notes):
             if source.kind == "hot":
-                records = self._read(source, None, notes)
+                records = self.read(source, None, notes)
                 records = None if records is None else records[notable(records)]
             else:
                 assert source.stop is not None
@@ -169,7 +171,7 @@ class Index:
                 with contextlib.suppress(FileNotFoundError):
                     yield read_table(source.path, source.name, columns=list(columns))
                     continue
-            records = self._read(source, None, notes)
+            records = self.read(source, None, notes)
             notes.refuse(attempt)
             if records is not None and len(records):
                 yield to_table(records).select(list(columns))
@@ -190,6 +192,27 @@ class Index:
                 f"attempt {attempt} is compacted in part", todo="`dataguard compact` on this run ends that"
             )
         return [source.path for source in sources]
+
+    # -- can it be trusted
+
+    def check(
+        self,
+        attempt: int,
+        *,
+        num_ranks: int | None = None,
+        num_microbatches: Callable[[int], int] | None = None,
+        next_delivered: Callable[[int], int] | None = None,
+    ) -> CheckedRecord:
+        """Damage, gaps and doubles in an attempt's record; see `check.check_record`."""
+        from dataguard.run.check import check_record
+
+        return check_record(
+            self.layout,
+            attempt,
+            num_ranks=num_ranks,
+            num_microbatches=num_microbatches,
+            next_delivered=next_delivered,
+        )
 
     # -- where it ended
 
@@ -236,8 +259,8 @@ class Index:
 
     # -- reading
 
-    def _read(self, source: Source, steps: tuple[int, int] | None, notes: Notes) -> NDArray[np.void] | None:
-        """The records of one file that count, None where it could not be read; what was wrong goes into the notes."""
+    def read(self, source: Source, steps: tuple[int, int] | None, notes: Notes) -> NDArray[np.void] | None:
+        """The records of one source that count (of ``steps``), None where it cannot be read; what is wrong is noted."""
         try:
             if source.kind == "hot":
                 records = _read_hot(source, steps, notes)
@@ -261,7 +284,7 @@ class Index:
                 sealed = self._files.sealed(source.attempt, rank, seals, covered_steps(compacted))
                 successors += [one for one in sealed if one.first == source.first]
             if successors and (source.stop is None or max(one.stop or 0 for one in successors) >= source.stop):
-                parts = [records for one in successors if (records := self._read(one, steps, notes)) is not None]
+                parts = [records for one in successors if (records := self.read(one, steps, notes)) is not None]
                 records = merge([part[part["rank"] == rank] for part in parts])
                 keep = records["step"] >= first
                 return records[keep if source.stop is None else keep & (records["step"] < source.stop)]

@@ -87,6 +87,10 @@ class Layout:
         """Folder of one rank's sealed files."""
         return self.index_attempt(attempt) / self.rank_name(rank)
 
+    def notable_rank(self, attempt: int, rank: int) -> Path:
+        """Folder of one rank's notable samples, until they are compacted."""
+        return self.root / "notable" / self.attempt_name(attempt) / self.rank_name(rank)
+
     def seals_attempt(self, attempt: int) -> Path:
         """Folder of one attempt's seals: a file here is a rank that has had its one writer."""
         return self.root / "seals" / self.attempt_name(attempt)
@@ -153,7 +157,7 @@ class Layout:
     def notable(self, attempt: int, first: int, stop: int, *, rank: int | None = None) -> Path:
         """``notable/attempt=0001/[rank=00000/]<first>-<stop>.parquet``, beside a compacted or a sealed file."""
         folder = self.root / "notable" / self.attempt_name(attempt)
-        return (folder if rank is None else folder / self.rank_name(rank)) / self.span_name(first, stop)
+        return (folder if rank is None else self.notable_rank(attempt, rank)) / self.span_name(first, stop)
 
     def exceptions(self, attempt: int, rank: int) -> Path:
         """``exceptions/attempt=0001/rank=00000.frames``."""

@@ -88,6 +88,15 @@ class Notes:
         if scan.torn_bytes:
             self.torn.append(f"{path}: {scan.torn_bytes:,} bytes dropped")
 
+    def expect(self, scan: FramesScan, attempt: int, rank: int | None) -> None:
+        """Note a frames file that stands in another's place."""
+        header = scan.header
+        if header is not None and (header.attempt, header.rank) != (attempt, rank):
+            self.damage.append(
+                f"{scan.path} is another file in this one's place: "
+                f"its header says attempt {header.attempt}, rank {header.rank}"
+            )
+
     def refuse(self, attempt: int) -> None:
         """Raise `RunDamaged` where anything was damaged."""
         if self.damage:
@@ -123,6 +132,7 @@ class Sources:
         spans: list[tuple[int, int, Seal | None]] = [(seal.first, seal.stop, seal) for seal in listed]
         if notes is not None:
             notes.add(path, scan)
+            notes.expect(scan, attempt, None)
         if scan.damage:
             spans += self._unlisted(self.layout.index_attempt(attempt), listed)
         return [
@@ -161,6 +171,7 @@ class Sources:
         except FileNotFoundError:
             return None
         notes.add(path, scan)
+        notes.expect(scan, attempt, rank)
         unlisted = self._unlisted(self.layout.index_rank(attempt, rank), listed) if scan.damage else []
         header = scan.header
         begin = header.first_step if header is not None else min([seal.first for seal in listed], default=0)
