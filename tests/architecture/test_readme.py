@@ -67,3 +67,11 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_changelog_speaks_of_this_version() -> None:
     assert f"## {__version__.partition('.dev')[0]}" in (TOP / "CHANGELOG.md").read_text()
+
+
+def test_what_contributing_names_exists() -> None:
+    text = (TOP / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:tests|dataguard|schemas|\.ci|pyproject)[^` ]*)`", text)
+    assert len(named) >= 6
+    for name in named:
+        assert (TOP / name).exists(), name
