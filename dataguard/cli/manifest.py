@@ -1,0 +1,132 @@
+"""``dataguard manifest build | show | verify``: parse, call one function of the corpus, hand the facts on.
+
+Exit codes of ``build``: 0 where every shard could be read (rejected records do not matter), 3 where a shard is flagged
+or excluded or something could not be reached; the manifest is written either way, and ``--allow-damaged`` accepts it.
+Exit codes of ``verify``: 1 where a shard is changed or missing, 3 where one could not be read or nothing was checked.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from dataguard.cli import output
+from dataguard.cli.options import json_option, manifest_argument, out_option, root_option
+from dataguard.errors import InputError
+
+__all__ = ["manifest"]
+
+
+@click.group()
+def manifest() -> None:
+    """Build, show or verify the list of sources, shards and blocks."""
+
+
+@manifest.command()
+@click.argument("paths", nargs=-1, required=True)
+@out_option("The manifest file to write.")
+@click.option("--text-field", default="text", show_default=True, help="The field or column that holds the text.")
+@click.option("--workers", "num_workers", type=click.IntRange(min=1), help="Processes that scan.  [default: by size]")
+@click.option("--allow-damaged", is_flag=True, help="End with 0 though shards are damaged; they stay marked.")
+@click.option("--list-ignored", is_flag=True, help="Name every file that is no shard, with the reason.")
+@json_option
+def build(
+    paths: tuple[str, ...],
+    out: Path,
+    text_field: str,
+    num_workers: int | None,
+    allow_damaged: bool,
+    list_ignored: bool,
+    as_json: bool,
+) -> int:
+    """Scan shards into a manifest.
+
+    PATHS are folders, files, patterns or URLs, each with or without a name: NAME=PATH. An interrupted build goes on
+    where it stopped when the same command is given again.
+    """
+    from dataguard.corpus.build import BuildProgress, build_manifest_file
+    from dataguard.corpus.formats.protocol import ScanOptions
+    from dataguard.report import manifest_documents
+    from dataguard.report.manifest import render_built
+
+    began = time.monotonic()
+    with output.progress("scanning", unit="bytes") as shown:
+
+        def tell(progress: BuildProgress) -> None:
+            shown(progress.done_bytes, progress.total_bytes)
+
+        result, header = build_manifest_file(
+            paths, out, options=ScanOptions(text_field=text_field), num_workers=num_workers, progress=tell
+        )
+    document = manifest_documents.built(
+        result, header, path=str(out), seconds=time.monotonic() - began, list_ignored=list_ignored
+    )
+    output.answer(document, render_built, json=as_json)
+    if allow_damaged or not (result.num_damaged or result.unreachable):
+        return 0
+    output.say(
+        f"{result.num_damaged:,} of {len(result.manifest.shards):,} shards are damaged"
+        + (f", {len(result.unreachable):,} paths were not reached" if result.unreachable else "")
+        + "; the manifest is written, and what is damaged is marked in it (--allow-damaged accepts that)"
+    )
+    return InputError.exit_code
+
+
+@manifest.command()
+@manifest_argument
+@click.option("--shards", "list_shards", is_flag=True, help="List the shards, one a line.")
+@click.option("--rejected", "list_rejected", is_flag=True, help="List every finding, one a line.")
+@json_option
+def show(manifest: Path, list_shards: bool, list_rejected: bool, as_json: bool) -> None:
+    """Show what a manifest holds.
+
+    With --shards or --rejected the answer is that list, one a line (with --json, a JSON document a line).
+    """
+    from dataguard.corpus.account import take_account
+    from dataguard.corpus.manifest_read import read_findings, read_ignored_lines, read_manifest
+    from dataguard.report import manifest_documents
+    from dataguard.report.manifest import render_finding, render_shard, render_shown
+
+    read = read_manifest(manifest)
+    if list_shards:
+        output.answer_lines(manifest_documents.shards_shown(read.manifest), render_shard, json=as_json)
+    if list_rejected:
+        findings = manifest_documents.findings_shown(read_findings(manifest))
+        output.answer_lines(findings, render_finding, json=as_json)
+    if list_shards or list_rejected:
+        return
+    document = manifest_documents.shown(
+        read.manifest,
+        take_account(read.manifest),
+        read.header,
+        path=str(manifest),
+        damaged=read_findings(manifest, rejected=False),
+        ignored_lines=read_ignored_lines(manifest),
+    )
+    output.answer(document, render_shown, json=as_json)
+
+
+@manifest.command()
+@manifest_argument
+@root_option
+@json_option
+def verify(manifest: Path, roots: dict[str, Path], as_json: bool) -> int:
+    """Hash every shard again and name each that is changed or missing."""
+    from dataguard.corpus.corpus import Corpus
+    from dataguard.corpus.verify import verify_shards
+    from dataguard.report import manifest_documents
+    from dataguard.report.manifest import render_verified
+
+    corpus = Corpus.open(manifest, {name: str(path) for name, path in roots.items()})
+    total_bytes = sum(shard.size_bytes for shard in corpus.manifest.shards)
+    with output.progress("hashing", unit="bytes", total=total_bytes) as shown:
+        checks = list(verify_shards(corpus, progress=lambda _, done_bytes: shown(done_bytes)))
+    document = manifest_documents.verified(str(manifest), corpus.manifest, checks)
+    output.answer(document, render_verified, json=as_json)
+    if document.num_changed or document.num_missing:
+        return 1
+    if document.num_unreadable or document.num_without_digest or not document.num_same:
+        return InputError.exit_code
+    return 0

@@ -1,0 +1,60 @@
+"""Nothing of this source can be delivered: was the text field misnamed?
+
+Where no shard of a source has the text field, the fields that its first records do have are named, so that the answer
+to "0 documents" is the ``--text-field`` to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dataguard.corpus.account import SourceAccount
+from dataguard.corpus.formats.streams import decode_head
+from dataguard.corpus.scan import ScanJob, ShardScan
+from dataguard.corpus.storage import open_root
+
+__all__ = ["fields_instead"]
+
+_HEAD_BYTES = 1 << 16
+_LACKING = {"missing-text", "missing-column"}
+
+
+def fields_instead(account: SourceAccount, jobs: Sequence[ScanJob], scans: Sequence[ShardScan]) -> str:
+    """What the records of a source have instead of the text field, one line; empty where the field is not the trouble.
+
+    Parameters
+    ----------
+    account
+        Of the source.
+    jobs, scans
+        Its shards, and what they hold.
+    """
+    if account.num_delivered or account.kind != "text":
+        return ""
+    codes = set(account.rejected_by_code) | {finding.code for scan in scans for finding in scan.findings}
+    if not codes or not codes <= _LACKING:
+        return ""
+    for job, scan in zip(jobs, scans, strict=True):
+        for finding in scan.findings:
+            return finding.detail
+        names = _names(job)
+        if names:
+            return f"no field {job.options.text_field!r}; there are: {', '.join(names)}"
+    return ""
+
+
+def _names(job: ScanJob) -> list[str]:
+    """Keys of the first record that is a JSON object, as far as the file's head goes."""
+    try:
+        with open_root(job.root).open(job.path) as file:
+            head = decode_head(file.read(_HEAD_BYTES), _HEAD_BYTES)
+    except OSError:
+        return []  # the shard was read a moment ago; this is a hint and no finding
+    for line in head.split(b"\n"):
+        try:
+            return sorted(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
+        except msgspec.DecodeError:
+            continue
+    return []
