@@ -27,6 +27,7 @@ from dataguard.core.manifest import BLOCK_DTYPE, REJECTED_DTYPE, Manifest, Shard
 from dataguard.corpus.account import Account, take_account
 from dataguard.corpus.discovery import Discovery, FoundSource, IgnoredFile, discover
 from dataguard.corpus.formats.protocol import Finding, ScanOptions
+from dataguard.corpus.hints import fields_instead
 from dataguard.corpus.manifest_format import ManifestDetails, ManifestHeader
 from dataguard.corpus.manifest_write import write_manifest
 from dataguard.corpus.partial import scan_or_reuse
@@ -66,6 +67,8 @@ class BuildResult:
     options: ScanOptions
     ignored: tuple[IgnoredFile, ...]
     """Files that are no shards, in byte order of source and path."""
+    hints: Mapping[str, str]
+    """For sources without a deliverable record for want of the text field: which fields there are instead."""
 
     @property
     def num_damaged(self) -> int:
@@ -152,10 +155,19 @@ def build_manifest(
                 )
             )
     manifest, details = _assemble(found, options, [scans[i] for i in range(len(jobs))])
+    account = take_account(manifest)
+    hints = {}
+    for number, source in enumerate(account.sources):
+        shards = manifest.shards_of(number)
+        span = slice(shards.start, shards.stop)
+        hint = fields_instead(source, jobs[span], [scans[i] for i in shards])
+        if hint:
+            hints[source.name] = hint
     return BuildResult(
         manifest=manifest,
         details=details,
-        account=take_account(manifest),
+        account=account,
+        hints=hints,
         roots={source.name: source.root for source in found.sources},
         options=options,
         ignored=found.ignored,

@@ -179,7 +179,10 @@ def _met(root: Root, pick: Pick) -> Iterator[Entry]:
     """What of the root a pick means."""
     if pick.pattern:
         pattern = Pattern(pick.pattern)
-        yield from (entry for entry in root.walk(pattern.may_hold) if pattern.matches(entry.path))
+        for entry in root.walk(pattern.may_hold):
+            # an unreadable folder is told where it may hold what was asked for
+            if pattern.matches(entry.path) or (entry.is_serious and (not entry.path or pattern.may_hold(entry.path))):
+                yield entry
     elif pick.under:
         front = pick.under + "/"
         inside = root.walk(lambda path: path.startswith(front) or front.startswith(path + "/"))
