@@ -25,6 +25,12 @@ DOCUMENTS = {
     "frames-header": "dataguard.run.frames_header:FramesHeader",
     "journal-event": "dataguard.run.events:EventFile",
     "loader-state": "dataguard.plan.state:LoaderState",
+    "manifest": "dataguard.corpus.manifest_format:ManifestHeader",
+    "manifest-build": "dataguard.report.manifest_documents:ManifestBuilt",
+    "manifest-finding": "dataguard.report.manifest_documents:FindingShown",
+    "manifest-shard": "dataguard.report.manifest_documents:ShardShown",
+    "manifest-show": "dataguard.report.manifest_documents:ManifestShown",
+    "manifest-verify": "dataguard.report.manifest_documents:ManifestVerified",
     "plan": "dataguard.plan.document:PlanDocument",
 }
 """Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct."""
