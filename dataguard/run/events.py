@@ -19,7 +19,7 @@ Revoked(event=4, reason='wrong shard')
 >>> decode_event(raw.replace(b"4", b"5", 1))
 Traceback (most recent call last):
     ...
-dataguard.run.events.EventUnreadable: its bytes are not those that were written: the check does not fit
+dataguard.run.events.EventUnreadableError: its bytes are not those that were written: the check does not fit
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "AttemptBegun",
     "Event",
     "EventFile",
-    "EventUnreadable",
+    "EventUnreadableError",
     "Proposed",
     "Quarantined",
     "RankPlace",
@@ -57,7 +57,7 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 """SHA-256, hexadecimal."""
 
 
-class EventUnreadable(ValueError):
+class EventUnreadableError(ValueError):
     """The bytes of one event file are no event; the journal turns this into a problem that names the file."""
 
 
@@ -130,11 +130,13 @@ class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
     skips: tuple[AppliedSkip, ...] = ()
     """Every skip unrevoked at this event, in order of position."""
     withheld: Digest
-    """Digest of the merged list of withheld rows (`attempts.withheld_digest`)."""
+    """Digest of the merged list of withheld rows (`withhold.list_digest`)."""
     num_withheld: NonNegative = 0
     """Entries of that list."""
     attempt_digest: Digest
     launch_id: str
+    epochs: Positive | None = None
+    """Whole epochs after which the stream is padding; null where it has no such end."""
     ranks: tuple[RankPlace, ...] = ()
     roots: dict[str, str] = {}
     """Where the sources lay for this attempt; remembered, in no digest."""
@@ -147,8 +149,9 @@ class SkipAdded(_Event, frozen=True, kw_only=True, tag="skip-added"):
     """First position."""
     stop: Positive
     """One past the last position."""
-    steps: tuple[int, int]
-    """The same as steps of the lineage it was translated in, half-open, in the trainer's labels."""
+    steps: tuple[int, int] | None
+    """The same as steps of the lineage it was translated in, half-open, in the trainer's labels; null where earlier
+    skips held all of it already."""
     batches: tuple[int, int]
     """The same by batch index, half-open, in the trainer's labels."""
     asked: Literal["steps", "batches"] = "steps"
@@ -200,8 +203,10 @@ class Proposed(_Event, frozen=True, kw_only=True, tag="proposed"):
     attempt: Positive
     """The attempt in which it was met."""
     shard: str | None = None
-    row: NonNegative | None = None
-    position: NonNegative | None = None
+    rows: tuple[NonNegative, ...] = ()
+    """Rows (or window numbers) of that shard, rising."""
+    positions: tuple[NonNegative, ...] = ()
+    """Positions where they were met, rising."""
     reason: str
 
 
@@ -245,21 +250,21 @@ def encode_event(document: EventFile) -> bytes:
 
 
 def decode_event(raw: bytes) -> EventFile:
-    """The document in raw bytes; EventUnreadable says why there is none."""
+    """The document in raw bytes; EventUnreadableError says why there is none."""
     tail = _TAIL.search(raw[-_TAIL_BYTES:])
     if tail is None:
-        raise EventUnreadable(f"it does not end as an event file does ({len(raw):,} bytes)")
+        raise EventUnreadableError(f"it does not end as an event file does ({len(raw):,} bytes)")
     body = raw[:-_TAIL_BYTES]
     if hashlib.sha256(body).hexdigest().encode() != tail.group(1):
-        raise EventUnreadable("its bytes are not those that were written: the check does not fit")
+        raise EventUnreadableError("its bytes are not those that were written: the check does not fit")
     document = body + b"}"
     try:
         version = msgspec.json.decode(document, type=_Version).version
         if version != 1:
-            raise EventUnreadable(f"it has format version {version}, and this dataguard reads version 1")
+            raise EventUnreadableError(f"it has format version {version}, and this dataguard reads version 1")
         return _DECODER.decode(document)
     except msgspec.MsgspecError as error:
-        raise EventUnreadable(f"it is no event: {error}") from error
+        raise EventUnreadableError(f"it is no event: {error}") from error
 
 
 class _Version(msgspec.Struct, frozen=True):

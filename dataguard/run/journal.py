@@ -22,11 +22,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
-from dataguard.errors import RunDamaged
+from dataguard.errors import EnvironmentFailed, RunDamaged
 from dataguard.run.atomic import publish_new
-from dataguard.run.events import Event, EventFile, EventUnreadable, decode_event, encode_event
+from dataguard.run.events import Event, EventFile, EventUnreadableError, decode_event, encode_event
 from dataguard.run.layout import Layout
 from dataguard.version import __version__
 
@@ -121,25 +122,24 @@ class Journal:
 
     def read(self) -> JournalRead:
         """All events. Problems are in the answer, never raised; a missing journal is an empty one."""
-        numbers = self._numbers()
+        listed = self._listed()
+        top = max(listed, default=0)
         # What was linked since the folder was listed (or a far file system has not listed yet) opens by its name.
-        while self.next_exists((numbers[-1] if numbers else 0) + 1):
-            numbers.append((numbers[-1] if numbers else 0) + 1)
+        while self.next_exists(top + 1):
+            top += 1
+            listed.add(top)
         entries: list[Entry] = []
         problems: list[JournalProblem] = []
-        above = 0
         before: str | None = ""
-        for number in numbers:
-            if number != above + 1:
-                gone = f"event {above + 1}" if number == above + 2 else f"events {above + 1} to {number - 1}"
-                verb = "is" if number == above + 2 else "are"
-                problems.append(
-                    JournalProblem(
-                        number=above + 1, kind="gap", message=f"{gone} {verb} missing, event {number} stands"
-                    )
-                )
+        missing_from: int | None = None
+        for number in range(1, top + 1):
+            if number not in listed and not self.next_exists(number):
+                missing_from = missing_from or number
                 before = None
-            above = number
+                continue
+            if missing_from is not None:
+                problems.append(_gap(missing_from, number))
+                missing_from = None
             cached = self._load(number)
             document = cached.document
             if document is None or document.number != number:
@@ -166,7 +166,7 @@ class Journal:
                     sha256=cached.sha256,
                 )
             )
-        head = Head(number=above, sha256=self._cache[above].sha256 if above else "")
+        head = Head(number=top, sha256=self._cache[top].sha256 if top else "")
         return JournalRead(entries=tuple(entries), problems=tuple(problems), head=head)
 
     def head(self) -> Head:
@@ -175,7 +175,11 @@ class Journal:
 
     def next_exists(self, number: int) -> bool:
         """Whether event `number` stands: one `stat`, what a writer asks before each frame to see if it is fenced."""
-        return self.layout.journal_event(number).exists()
+        path = self.layout.journal_event(number)
+        try:
+            return path.exists()
+        except OSError as error:
+            raise _unreachable(path, error) from error
 
     def check(self, heads: Iterable[Head] = ()) -> tuple[JournalProblem, ...]:
         """Every problem, those included that only heads kept elsewhere can show: a removed or exchanged tail."""
@@ -188,14 +192,14 @@ class Journal:
                 problems.append(problem)
         return tuple(problems)
 
-    def append(self, event: Event | Callable[[tuple[Entry, ...]], Event]) -> Entry:
+    def append(self, event: Event | Callable[[JournalRead], Event]) -> Entry:
         """Write one event after all that stand, durably, and return it as it stands.
 
         Parameters
         ----------
         event
-            The event, or a function that makes it from all entries before it and raises where it may not be written.
-            The function is called again whenever another writer came first.
+            The event, or a function that makes it from all that stands before it, and raises where it may not be
+            written. The function is called again whenever another writer came first.
 
         Raises
         ------
@@ -208,7 +212,7 @@ class Journal:
             read = self.read()
             read.require_sound("appending an event")
             number = read.head.number + 1
-            made = event(read.entries) if callable(event) else event
+            made = event(read) if callable(event) else event
             now = self._clock()
             moment = datetime.fromtimestamp(now // 10**9, tz=UTC).replace(microsecond=now % 10**9 // 1000)
             document = EventFile(
@@ -230,12 +234,14 @@ class Journal:
                     sha256=hashlib.sha256(raw).hexdigest(),
                 )
 
-    def _numbers(self) -> list[int]:
+    def _listed(self) -> set[int]:
         try:
-            names = os.listdir(self.layout.journal)
-        except FileNotFoundError:
-            return []
-        return sorted(int(match.group(1)) for name in names if (match := _NAME.match(name)))
+            names = [path.name for path in self.layout.journal.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        except OSError as error:
+            raise _unreachable(self.layout.journal, error) from error
+        return {int(match.group(1)) for name in names if (match := _NAME.match(name))}
 
     def _name(self, number: int) -> str:
         path = self.layout.journal_event(number)
@@ -258,10 +264,19 @@ class Journal:
             sha256 = hashlib.sha256(raw).hexdigest()
             try:
                 loaded = _Cached(signature, sha256, decode_event(raw), "")
-            except EventUnreadable as error:
+            except EventUnreadableError as error:
                 loaded = _Cached(signature, sha256, None, str(error))
         self._cache[number] = loaded
         return loaded
+
+
+def _unreachable(path: Path, error: OSError) -> EnvironmentFailed:
+    return EnvironmentFailed(f"the journal cannot be looked at: {path}", found=error.strerror or str(error))
+
+
+def _gap(first: int, stop: int) -> JournalProblem:
+    gone = f"event {first} is" if stop == first + 1 else f"events {first} to {stop - 1} are"
+    return JournalProblem(number=first, kind="gap", message=f"{gone} missing, event {stop} stands")
 
 
 def _against(head: Head, read: JournalRead, digests: dict[int, str]) -> JournalProblem | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -123,7 +124,7 @@ def read_kept_list(layout: Layout, digest: str) -> list[Target]:
             table = pq.read_table(file, columns=["shard", "row"], page_checksum_verification=True)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise RunDamaged(f"the list of withheld rows {path} cannot be read", found=str(error)) from error
-    rows: list[Target] = list(zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True))
+    rows = [(str(shard), row) for shard, row in zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True)]
     found = list_digest(rows)
     if found != digest:
         raise RunDamaged(f"{path} holds other rows than its name says", found=found, allowed=digest)
@@ -157,14 +158,11 @@ def _find(name: str, manifests: tuple[Manifest, ...], seq_len: int | None) -> tu
 def _row(value: object, where: str) -> int | None:
     if value is None or value == "":
         return None
-    try:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, (int, str)):
-            raise ValueError
-        row = int(value)
-    except ValueError as error:
-        raise InputError(f"{where}: row {value!r} is no whole number", allowed="rows count from 0") from error
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]+", str(value).strip(), re.ASCII):
+        raise InputError(f"{where}: row {value!r} is no whole number", allowed="rows count from 0")
+    row = int(str(value))
     if row < 0:
         raise InputError(f"{where}: row {row} cannot be", allowed="rows count from 0")
     return row

@@ -15,7 +15,7 @@ from dataguard.run.events import (
     AttemptBegun,
     Event,
     EventFile,
-    EventUnreadable,
+    EventUnreadableError,
     Proposed,
     Quarantined,
     RankPlace,
@@ -36,9 +36,9 @@ ALL_KINDS: list[Event] = [
         roots={"web": "/data/web"},
     ),
     AttemptBegun(
-        attempt=2, parent=1, fork_step=30, start_position=240, world_size=4, microbatch_size=2, plan=DIGEST, root=DIGEST,
-        seed=7, manifests=(DIGEST,), skips=(AppliedSkip(start=320, stop=360, event=3, reason="spike"),), withheld=DIGEST,
-        num_withheld=1, attempt_digest=DIGEST, launch_id="job 7, restart 1",
+        attempt=2, parent=1, fork_step=30, start_position=240, world_size=4, microbatch_size=2, plan=DIGEST,
+        root=DIGEST, seed=7, manifests=(DIGEST,), skips=(AppliedSkip(start=320, stop=360, event=3, reason="spike"),),
+        withheld=DIGEST, num_withheld=1, attempt_digest=DIGEST, launch_id="job 7, restart 1",
         ranks=(RankPlace(rank=0, host="node-1", device="cuda:0", process=71),),
     ),
     SkipAdded(start=320, stop=360, steps=(40, 45), batches=(40, 45), attempt=1, reason="Verlust: 5 → 9"),
@@ -46,7 +46,7 @@ ALL_KINDS: list[Event] = [
     Quarantined(withheld=DIGEST, reason="audit"),
     Released(shard="web/a.jsonl"),
     Revoked(event=3, reason="not the cause"),
-    Proposed(proposal="quarantine", attempt=1, shard="web/a.jsonl", row=3, position=77, reason="unreadable"),
+    Proposed(proposal="quarantine", attempt=1, shard="web/a.jsonl", rows=(3, 4), positions=(77,), reason="unreadable"),
 ]  # fmt: skip
 
 
@@ -80,17 +80,17 @@ def test_the_bytes_are_one_line_of_json_with_the_facts_in_plain_sight() -> None:
 def test_any_flipped_bit_shows(event: Event, place: int, bit: int) -> None:
     raw = bytearray(encode_event(file_of(event)))
     raw[place % len(raw)] ^= 1 << bit
-    with pytest.raises(EventUnreadable):
+    with pytest.raises(EventUnreadableError):
         decode_event(bytes(raw))
 
 
 def test_any_cut_and_any_addition_shows() -> None:
     raw = encode_event(file_of(ALL_KINDS[6]))
     for length in range(len(raw)):
-        with pytest.raises(EventUnreadable):
+        with pytest.raises(EventUnreadableError):
             decode_event(raw[:length])
     for extra in (b"\n", b"\0", raw):
-        with pytest.raises(EventUnreadable):
+        with pytest.raises(EventUnreadableError):
             decode_event(raw + extra)
 
 
@@ -117,7 +117,7 @@ def body_of(event: Event) -> bytes:
 def test_what_is_whole_but_no_event_of_this_version_is_told(old: bytes, new: bytes, says: str) -> None:
     body = body_of(ALL_KINDS[6])
     assert old in body
-    with pytest.raises(EventUnreadable, match=says):
+    with pytest.raises(EventUnreadableError, match=says):
         decode_event(signed(body.replace(old, new, 1)))
 
 

@@ -15,7 +15,7 @@ from dataguard.errors import RunDamaged, UsageError, WriteFailed
 from dataguard.run import atomic
 from dataguard.run import journal as journal_module
 from dataguard.run.events import Event, Revoked, SkipAdded
-from dataguard.run.journal import Entry, Head, Journal
+from dataguard.run.journal import Head, Journal, JournalRead
 from dataguard.run.layout import Layout
 
 
@@ -173,11 +173,11 @@ def test_nothing_is_appended_to_a_damaged_journal(written: Path, harm: str) -> N
         path.write_bytes(b"")
     elif harm == "folder":
         path.mkdir()
-    before = sorted(os.listdir(Layout(written).journal))
+    before = sorted(Layout(written).journal.iterdir())
     with pytest.raises(RunDamaged, match="appending an event is refused") as caught:
         journal_of(written).append(skip(9))
     assert "event 3" in str(caught.value) or "000003.json" in str(caught.value)
-    assert sorted(os.listdir(Layout(written).journal)) == before
+    assert sorted(Layout(written).journal.iterdir()) == before
 
 
 def test_leftover_temporaries_and_strange_names_are_ignored(written: Path) -> None:
@@ -195,11 +195,11 @@ def test_a_newcomer_is_read_and_the_event_made_again(written: Path) -> None:
     journal = journal_of(written)
     seen: list[int] = []
 
-    def make(entries: tuple[Entry, ...]) -> Event:
-        seen.append(len(entries))
+    def make(read: JournalRead) -> Event:
+        seen.append(len(read.entries))
         if len(seen) == 1:
             journal_of(written).append(skip(50))
-        return skip(len(entries))
+        return skip(len(read.entries))
 
     entry = journal.append(make)
     assert seen == [5, 6]
@@ -210,8 +210,8 @@ def test_a_newcomer_is_read_and_the_event_made_again(written: Path) -> None:
 def test_what_may_no_longer_be_written_is_not(written: Path) -> None:
     journal = journal_of(written)
 
-    def make(entries: tuple[Entry, ...]) -> Event:
-        if any(isinstance(entry.event, Revoked) for entry in entries):
+    def make(read: JournalRead) -> Event:
+        if any(isinstance(entry.event, Revoked) for entry in read.entries):
             raise UsageError("it was revoked already")
         journal_of(written).append(Revoked(event=2))
         return Revoked(event=2)
@@ -254,7 +254,7 @@ def append_fifty(root: str, writer: int, start: object) -> None:
     journal = Journal(Layout(Path(root)), by=f"writer-{writer}@host")
     start.wait()  # type: ignore[attr-defined]
     for turn in range(50):
-        journal.append(lambda entries, turn=turn: skip(len(entries), reason=f"{writer}:{turn}"))
+        journal.append(lambda read, turn=turn: skip(len(read.entries), reason=f"{writer}:{turn}"))
 
 
 def test_eight_processes_appending_400_events_leave_an_unbroken_chain(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""May a run be created here, and from this plan?
+
+What is checked before anything is written: a folder that is free (missing, empty, or left by a creation that was
+interrupted); and, where a run stands already, that it was created from the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dataguard.errors import AttemptError, UsageError
+from dataguard.plan.document import PlanDocument
+from dataguard.run.withhold import Target, read_withhold_file, resolve_targets
+
+if TYPE_CHECKING:
+    from dataguard.plan.plan import Plan
+
+__all__ = ["checked_roots", "manifests_of", "require_free", "require_same_plan", "withheld_targets"]
+
+_OWN_NAMES = frozenset(
+    (
+        *("journal", "manifest", "plan", "policy", "profile", "withheld", "hot", "index", "notable", "exceptions"),
+        *("seals", "store", "telemetry", "tmp"),
+    )
+)
+
+
+def require_free(folder: Path) -> None:
+    """UsageError where something else lies there: a run is never made among other people's files."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"no run can be created at {folder}: it is a file", todo="name a folder")
+    strange = sorted(path.name for path in folder.iterdir() if path.name not in _OWN_NAMES) if folder.is_dir() else []
+    if strange:
+        raise UsageError(
+            f"no run can be created at {folder}: it is no run and not empty",
+            found=", ".join(strange[:5]) + (", ..." if len(strange) > 5 else ""),
+            todo="name a folder that is missing or empty",
+        )
+
+
+def require_same_plan(ours: PlanDocument, theirs: PlanDocument, where: Path) -> None:
+    """AttemptError, showing both, where a run was created from another plan (`ours` is the run's)."""
+    if theirs.digest == ours.digest:
+        return
+    ours_shown, theirs_shown = _differences(ours, theirs)
+    raise AttemptError(
+        f"the run at {where} was created from another plan",
+        found=f"the plan given has {theirs_shown}",
+        allowed=f"the run has {ours_shown}",
+        todo="leave the plan out to go on with the run's own (an attempt may amend global batch and mixture), "
+        "or name another folder",
+    )
+
+
+def checked_roots(roots: Mapping[str, str], sources: Iterable[str]) -> dict[str, str]:
+    """Where sources lie, as absolute paths (or URLs) by name; UsageError for a source that is not there."""
+    from dataguard.corpus.storage import is_url
+
+    known = sorted(set(sources))
+    for name in roots:
+        if name not in known:
+            raise UsageError(
+                f"no source is called {name!r}", found=f"sources {', '.join(known)}", todo="name one of these"
+            )
+    return {name: root if is_url(root) else str(Path(root).absolute()) for name, root in sorted(roots.items())}
+
+
+def manifests_of(document: PlanDocument) -> tuple[str, ...]:
+    """Digests of the manifests that a plan names, in the order of first mention."""
+    return tuple(dict.fromkeys(mixture.manifest for mixture in document.mixtures))
+
+
+def withheld_targets(plan: Plan, withhold_file: str | Path) -> list[Target]:
+    """What a file asks to withhold, in the names of a plan's manifests."""
+    seq_len = plan.document.root.seq_len
+    return resolve_targets(read_withhold_file(withhold_file), plan.manifests.values(), seq_len=seq_len)
+
+
+def _differences(ours: PlanDocument, theirs: PlanDocument) -> tuple[str, str]:
+    """What differs between two plans, as a list of ``name value`` for either side."""
+    pairs = [(name, getattr(ours.root, name), getattr(theirs.root, name)) for name in ours.root.__struct_fields__]
+    pairs += [
+        ("global batch", _sizes(ours), _sizes(theirs)),
+        ("weights", _mixtures(ours), _mixtures(theirs)),
+        *((name, getattr(ours, name), getattr(theirs, name)) for name in ("fill", "skip_mode", "first_label")),
+    ]
+    different = [(name, a, b) for name, a, b in pairs if a != b] or [("digest", ours.digest, theirs.digest)]
+    return (
+        ", ".join(f"{name} {a}" for name, a, _ in different),
+        ", ".join(f"{name} {b}" for name, _, b in different),
+    )
+
+
+def _from(start: int) -> str:
+    return f" from position {start:,}" if start else ""
+
+
+def _sizes(document: PlanDocument) -> str:
+    return ", ".join(f"{entry.size:,}{_from(entry.start)}" for entry in document.batch_sizes)
+
+
+def _mixtures(document: PlanDocument) -> str:
+    return "; ".join(
+        ", ".join(f"{name}={weight}" for name, weight in sorted(entry.weights.items())) + _from(entry.start)
+        for entry in document.mixtures
+    )

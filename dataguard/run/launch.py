@@ -1,0 +1,164 @@
+"""Which launch is this, and was this rank told the same as the rank that began the attempt?
+
+A launch is one start of all ranks together. Its id ties them: whatever starts the ranks gives all of them the same, and
+another one at every restart. What one rank was told is an `AttemptRequest`; it is held against the run (root, seed)
+and against the event that began the attempt (geometry, start step, parent, global batch, mixture). Every difference is
+named with both values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dataguard.core.address import Geometry
+from dataguard.core.manifest import Manifest
+from dataguard.errors import AttemptError, RanksDisagree
+from dataguard.plan.attempts import in_force
+from dataguard.plan.document import whole_weights
+from dataguard.plan.plan import Weight
+from dataguard.plan.state import LoaderState
+from dataguard.run.events import AttemptBegun
+from dataguard.run.journal import Entry
+from dataguard.run.run import Run
+
+__all__ = ["AttemptRequest", "begun_by_launch", "check_facts", "check_root", "environment_launch_id"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRequest:
+    """What one rank was told to do; all ranks of a launch must have been told the same."""
+
+    launch_id: str
+    """The same on all ranks, another at every restart; see `environment_launch_id`."""
+    geometry: Geometry
+    state: LoaderState | None = None
+    """What to resume from. Its attempt is the parent and its next step the fork step."""
+    parent: int | None = None
+    """Without a state: the attempt to fork from. Default: the owner of the fork step on the newest lineage."""
+    fork_step: int | None = None
+    """Without a state: the first step of the attempt (0-based). None: a fresh run, at step 0."""
+    root_digest: str | None = None
+    """Root of the plan this rank holds; None where it goes by the run's own."""
+    seed: int | None = None
+    global_batch: int | None = None
+    """Another global batch size from the attempt's start on."""
+    manifest: Manifest | None = None
+    """Another manifest from the attempt's start on."""
+    weights: Mapping[str, Weight] | None = None
+    """Other weights from the attempt's start on."""
+    epochs: int | None = None
+    """Whole epochs after which the stream is padding."""
+
+    def __post_init__(self) -> None:
+        if not self.launch_id.strip():
+            raise AttemptError(
+                "this launch has no launch id, so its ranks cannot know each other",
+                allowed="an id that all ranks share and no other launch has",
+                todo="give one, e.g. the job's id with its restart count",
+            )
+        if self.state is not None and (self.parent, self.fork_step) != (None, None):
+            raise AttemptError("a loader state says where to go on; a parent or a fork step cannot be given beside it")
+        if self.parent is not None and self.fork_step is None:
+            raise AttemptError(
+                f"a fork from attempt {self.parent} needs the step to begin with", todo="give the fork step"
+            )
+
+
+def environment_launch_id(environ: Mapping[str, str]) -> str | None:
+    """The launcher's id of this launch with its restart count, the same on all ranks; None where it gives none.
+
+    torchrun and SLURM are known. torchrun's id is ``none`` unless one was given or it runs standalone; that names no
+    launch, so it is not taken.
+
+    >>> environment_launch_id({"TORCHELASTIC_RUN_ID": "7f3a", "TORCHELASTIC_RESTART_COUNT": "2"})
+    'torchelastic 7f3a restart 2'
+    >>> environment_launch_id({"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"})
+    'slurm 4711.0 restart 0'
+    >>> environment_launch_id({"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}) is None
+    True
+    """
+    parts = []
+    if environ.get("SLURM_JOB_ID"):
+        step = environ.get("SLURM_STEP_ID", "")
+        job = environ["SLURM_JOB_ID"] + (f".{step}" if step else "")
+        parts.append(f"slurm {job} restart {environ.get('SLURM_RESTART_COUNT') or '0'}")
+    elastic = environ.get("TORCHELASTIC_RUN_ID", "")
+    restart = environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    if elastic and elastic != "none":
+        parts.append(f"torchelastic {elastic} restart {restart}")
+    elif elastic and parts:
+        # torchrun restarts its processes within one job step, so its count is needed even where its id says nothing.
+        parts.append(f"torchelastic restart {restart}")
+    return ", ".join(parts) or None
+
+
+def check_root(run: Run, request: AttemptRequest) -> None:
+    """RanksDisagree, or AttemptError for a state, where this rank is about another stream than the run's."""
+    root = run.plan_document().root
+    if request.state is not None:
+        request.state.check_root(root.digest)
+    for what, ours, theirs in (("seed", request.seed, root.seed), ("root digest", request.root_digest, root.digest)):
+        if ours is not None and ours != theirs:
+            raise RanksDisagree(
+                f"this rank and the run at {run.path} differ in {what}",
+                found=f"this rank has {what} {ours}",
+                allowed=f"the run has {what} {theirs}",
+                todo="give every rank the plan that the run was created from",
+            )
+
+
+def begun_by_launch(entries: Iterable[Entry], launch_id: str) -> AttemptBegun | None:
+    """The newest attempt that a launch began."""
+    begun = None
+    for entry in entries:
+        if isinstance(entry.event, AttemptBegun) and entry.event.launch_id == launch_id:
+            begun = entry.event
+    return begun
+
+
+def check_facts(run: Run, request: AttemptRequest, begun: AttemptBegun, what: str) -> None:
+    """RanksDisagree, naming every fact with both values, where what was begun is not what this rank was told."""
+    document = run.plan_document(begun.plan)
+    size = in_force(document.batch_sizes, begun.start_position)[0].size
+    mixture = in_force(document.mixtures, begun.start_position)[0]
+    state = request.state
+    fresh = state is None and request.fork_step is None
+    fork_step = state.next_step if state else request.fork_step or 0
+    facts: list[tuple[str, object, object]] = [
+        ("world size", request.geometry.world_size, begun.world_size),
+        ("microbatch size", request.geometry.microbatch_size, begun.microbatch_size),
+        ("epochs", request.epochs, begun.epochs),
+        ("start step", run.label(fork_step), run.label(begun.fork_step)),
+    ]
+    if state is not None or request.parent is not None or fresh:
+        facts.append(("parent", state.attempt if state else request.parent, begun.parent))
+    if request.seed is not None:
+        facts.append(("seed", request.seed, begun.seed))
+    if request.root_digest is not None:
+        facts.append(("root digest", request.root_digest, begun.root))
+    if request.global_batch is not None:
+        facts.append(("global batch", request.global_batch, size))
+    if request.manifest is not None:
+        facts.append(("manifest", request.manifest.digest, mixture.manifest))
+    if request.weights is not None:
+        facts.append(("weights", _asked_weights(request.weights), _shown(mixture.weights)))
+    different = [(name, ours, theirs) for name, ours, theirs in facts if ours != theirs]
+    if different:
+        raise RanksDisagree(
+            what,
+            found="; ".join(
+                f"this rank has {name} {ours}, the attempt has {theirs}" for name, ours, theirs in different
+            ),
+            allowed="the same facts on all ranks of a launch",
+            todo=f"if this is another launch than {request.launch_id!r}, give it a launch id of its own "
+            "(a restart needs one that holds its restart count)",
+        )
+
+
+def _asked_weights(weights: Mapping[str, Weight]) -> str:
+    return _shown(whole_weights(weights))
+
+
+def _shown(weights: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={weight}" for name, weight in sorted(weights.items()))

@@ -1,0 +1,126 @@
+"""How does a run keep the manifests and plans that its attempts name?
+
+As immutable copies, named by digest: ``manifest/<digest>.parquet`` and ``plan/<digest>.json``. A manifest that came
+from a file is copied byte for byte, so that the details of findings and the places of its sources come along; one that
+was only ever a value in memory is written out. A copy that stands already is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dataguard.core.manifest import Manifest
+from dataguard.errors import ManifestDamaged, RunDamaged, UsageError
+from dataguard.plan.document import PlanDocument, encode_plan
+from dataguard.run.atomic import make_folders, publish_new
+from dataguard.run.layout import Layout
+
+if TYPE_CHECKING:
+    from dataguard.corpus.corpus import Corpus
+
+__all__ = ["keep_manifest", "keep_plan", "kept_roots", "read_kept_manifest"]
+
+
+def keep_plan(layout: Layout, document: PlanDocument) -> str:
+    """Write a plan document (once) and return its digest."""
+    digest = document.digest
+    if not layout.plan(digest).exists():
+        publish_new(layout.plan(digest), encode_plan(document), tmp=layout.tmp)
+    return digest
+
+
+def keep_manifest(
+    layout: Layout, manifest: Manifest, *, file: str | Path | None = None, corpus: Corpus | None = None
+) -> str:
+    """Copy a manifest's file, or write its value, (once) and return its digest.
+
+    Parameters
+    ----------
+    file
+        The file the manifest was read from. ManifestDamaged where it now holds another manifest.
+    corpus
+        Without a file: where its sources lie, and what the scan was told. Without either the copy knows no roots and
+        says that the scan kept to the default limits.
+    """
+    digest = manifest.digest
+    if layout.manifest(digest).exists():
+        return digest
+    content = _as_file(layout, manifest, corpus) if file is None else _content_of(Path(file), digest)
+    publish_new(layout.manifest(digest), content, tmp=layout.tmp)
+    return digest
+
+
+def read_kept_manifest(layout: Layout, digest: str) -> Manifest:
+    """The run's own copy; RunDamaged where it is missing, damaged or another."""
+    from dataguard.corpus.manifest_read import read_manifest
+
+    path = layout.manifest(digest)
+    try:
+        manifest = read_manifest(path).manifest
+    except (ManifestDamaged, UsageError) as error:
+        raise RunDamaged(f"the run's copy of manifest {digest[:16]} cannot be read", found=str(error)) from error
+    if manifest.digest != digest:
+        raise RunDamaged(f"{path} holds another manifest than its name says", found=manifest.digest, allowed=digest)
+    return manifest
+
+
+def kept_roots(layout: Layout, digest: str) -> dict[str, str]:
+    """Where each source lay when the manifest was built; empty where its file does not say."""
+    from dataguard.corpus.manifest_read import read_header
+
+    try:
+        header = read_header(layout.manifest(digest))
+    except (ManifestDamaged, UsageError) as error:
+        raise RunDamaged(f"the run's copy of manifest {digest[:16]} cannot be read", found=str(error)) from error
+    return {source.name: source.root for source in header.sources}
+
+
+def _content_of(path: Path, digest: str) -> bytes:
+    from dataguard.corpus.manifest_read import read_manifest
+
+    found = read_manifest(path).manifest.digest
+    if found != digest:
+        raise ManifestDamaged(
+            f"{path} is not the manifest that the plan was made from",
+            found=f"digest {found}",
+            allowed=f"digest {digest}",
+            todo="make the plan from the file as it is now",
+        )
+    return path.read_bytes()
+
+
+def _as_file(layout: Layout, manifest: Manifest, corpus: Corpus | None) -> bytes:
+    """The bytes of a manifest file without details of findings, which a value does not carry."""
+    from dataguard.corpus.formats.protocol import ScanOptions
+    from dataguard.corpus.manifest_format import ManifestDetails
+    from dataguard.corpus.manifest_write import write_manifest
+
+    roots = {} if corpus is None else corpus.roots
+    options = ScanOptions() if corpus is None else next(iter(corpus.options.values()), ScanOptions())
+    num_rejected = len(manifest.rejected)
+    make_folders(layout.tmp)
+    temporary = layout.tmp / f"manifest.{uuid.uuid4().hex}"
+    try:
+        write_manifest(
+            temporary,
+            manifest,
+            ManifestDetails(
+                lines=np.full(num_rejected, -1, np.int64),
+                offsets_bytes=np.full(num_rejected, -1, np.int64),
+                details=("",) * num_rejected,
+                shard_findings={},
+                ignored_lines=np.zeros(len(manifest.shards), np.int64),
+            ),
+            roots={source.name: roots.get(source.name, "") for source in manifest.sources},
+            options=options,
+            ignored_files={},
+        )
+        return temporary.read_bytes()
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()

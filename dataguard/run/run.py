@@ -1,0 +1,421 @@
+"""Which run is this, what was decided so far, and what does each of its attempts deliver?
+
+A run is a folder. It exists once its first event stands (`Run.create` writes manifests and plan before that), and
+everything it says about itself is derived from the journal and the immutable copies beside it:
+
+1. the first event gives identity: root, plan, skip mode, fill, first label;
+2. every AttemptBegun event, with its plan document and the fold of the events before it, gives an `AttemptPlan`, whose
+   digest must be the one that was written when it began;
+3. attempts form a tree, and a leaf's lineage gives `Steps`, `Stream` and the withheld rows.
+
+Opening reads event files and nothing else; plans, manifests and lists are read when they are asked for, and once.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dataguard.core.manifest import Manifest
+from dataguard.errors import AttemptError, NotInRun, RunDamaged, UsageError
+from dataguard.plan.attempts import AttemptTree
+from dataguard.plan.document import PlanDocument, decode_plan
+from dataguard.plan.steps import Steps, label_of_step, step_of_label
+from dataguard.run.attempts import Rebuilt, begun_events, rebuild
+from dataguard.run.creating import checked_roots, manifests_of, require_free, require_same_plan, withheld_targets
+from dataguard.run.events import AttemptBegun, Event, RunCreated
+from dataguard.run.journal import Entry, Head, Journal, JournalRead
+from dataguard.run.layout import Layout
+from dataguard.run.manifests import keep_manifest, keep_plan, kept_roots, read_kept_manifest
+from dataguard.run.pending import Pending, fold
+from dataguard.run.probe import probe
+from dataguard.run.withhold import Target, keep_list, list_digest, read_kept_list
+
+if TYPE_CHECKING:
+    from dataguard.corpus.corpus import Corpus
+    from dataguard.corpus.reader import RowReader
+    from dataguard.plan.plan import Plan
+    from dataguard.plan.stream import Stream
+    from dataguard.plan.withheld import WithheldSet
+
+__all__ = ["Run"]
+
+
+class Run:
+    """A run directory, opened. Make one with `Run.create` or `Run.open`.
+
+    Everything that other processes may change (attempts, skips, quarantines) is read from the journal when it is asked
+    for; what cannot change is kept.
+    """
+
+    def __init__(self, layout: Layout, journal: Journal, created: RunCreated) -> None:
+        self.layout = layout
+        self.journal = journal
+        self.document = created
+        """The first event."""
+        self._plan_documents: dict[str, PlanDocument] = {}
+        self._manifests: dict[str, Manifest] = {}
+        self._lists: dict[str, list[Target]] = {}
+        self._plans: dict[str, Plan] = {}
+        self._streams: dict[tuple[str, bool], Stream] = {}
+        self._built: tuple[Head, Rebuilt] | None = None
+
+    # -- creating and opening
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        plan: Plan,
+        *,
+        roots: Mapping[str, str] | None = None,
+        withhold_file: str | Path | None = None,
+        manifest_files: Mapping[str, str | Path] | None = None,
+        corpora: Iterable[Corpus] = (),
+        by: str | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Run:
+        """Create a run, or open the one that stands there where it is of the same plan.
+
+        Of several creators at once one wins and the others open what it made.
+
+        Parameters
+        ----------
+        path
+            A folder: missing, empty, or left by a creation that was interrupted.
+        roots
+            Where each source lies; remembered, in no digest.
+        withhold_file
+            Shards and rows to withhold from the first attempt on (`read_withhold_file`).
+        manifest_files
+            Manifest files by digest, to keep byte copies of.
+        corpora
+            What the plan was made from: for a manifest without a file they say where its sources lie and what its scan
+            was told.
+
+        Raises
+        ------
+        AttemptError
+            A run of another plan stands there.
+        UsageError
+            The folder holds something that is no run.
+        UnfitFileSystem
+            Its file system lacks link, rename or exclusive create.
+        """
+        layout = Layout(Path(path))
+        journal = Journal(layout, by=by, clock=clock)
+        if journal.read().head.number == 0:
+            require_free(layout.root)
+            probe(layout.tmp)
+            files, known = manifest_files or {}, {corpus.manifest.digest: corpus for corpus in corpora}
+            for digest in manifests_of(plan.document):
+                keep_manifest(layout, plan.manifests[digest], file=files.get(digest), corpus=known.get(digest))
+            event = RunCreated(
+                run=uuid.uuid4().hex,
+                plan=keep_plan(layout, plan.document),
+                root=plan.document.root.digest,
+                manifests=manifests_of(plan.document),
+                skip_mode=plan.document.skip_mode,
+                fill=plan.document.fill,
+                first_label=plan.document.first_label,
+                withheld=None if withhold_file is None else keep_list(layout, withheld_targets(plan, withhold_file)),
+                roots=checked_roots(roots or {}, (s.name for m in plan.manifests.values() for s in m.sources)),
+            )
+
+            def first(read: JournalRead) -> Event:
+                if read.head.number:
+                    raise _SomebodyElse
+                return event
+
+            try:
+                journal.append(first)
+            except _SomebodyElse:
+                pass
+            else:
+                return cls(layout, journal, event)
+        run = cls._read(layout, journal)
+        run.require_plan(plan)
+        if withhold_file is not None:
+            run._require_same_list(plan, withhold_file)
+        return run
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        plan: Plan | None = None,
+        *,
+        roots: Mapping[str, str] | None = None,
+        withhold_file: str | Path | None = None,
+        manifest_files: Mapping[str, str | Path] | None = None,
+        corpora: Iterable[Corpus] = (),
+        by: str | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Run:
+        """Open a run; create it where none stands and a plan is given.
+
+        Raises
+        ------
+        UsageError
+            No run stands there and no plan is given.
+        AttemptError
+            The run is of another plan; both are shown.
+        RunDamaged
+            The run's first event cannot be read.
+        UnfitFileSystem
+            A plan is given, so the run is to be written, and its file system lacks what that needs.
+        """
+        layout = Layout(Path(path))
+        journal = Journal(layout, by=by, clock=clock)
+        if plan is not None:
+            run = cls.create(
+                path,
+                plan,
+                roots=roots,
+                withhold_file=withhold_file,
+                manifest_files=manifest_files,
+                corpora=corpora,
+                by=by,
+                clock=clock,
+            )
+            probe(layout.tmp)
+            return run
+        if journal.read().head.number == 0:
+            found = "a folder without a journal" if layout.root.is_dir() else "nothing of that name"
+            raise UsageError(
+                f"no run stands at {layout.root}",
+                found=found,
+                todo="create one with: dataguard rehearse MANIFEST --run RUN, or Run.create(path, plan)",
+            )
+        return cls._read(layout, journal)
+
+    @classmethod
+    def _read(cls, layout: Layout, journal: Journal) -> Run:
+        read = journal.read()
+        first = read.entries[0] if read.entries else None
+        if first is None or first.number != 1 or not isinstance(first.event, RunCreated):
+            problems = "; ".join(problem.message for problem in read.problems)
+            raise RunDamaged(
+                f"the run at {layout.root} cannot be opened: its first event cannot be read",
+                found=problems or "a first event that creates no run",
+                todo="restore journal/000001.json from a copy",
+            )
+        return cls(layout, journal, first.event)
+
+    def require_plan(self, plan: Plan) -> None:
+        """AttemptError, showing both, where this run was created from another plan."""
+        require_same_plan(self.plan_document(), plan.document, self.layout.root)
+
+    # -- identity
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.layout.root
+
+    @property
+    def run_id(self) -> str:
+        """32 hexadecimal digits, drawn when the run was created."""
+        return self.document.run
+
+    @property
+    def first_label(self) -> int:
+        """What the trainer calls its first step."""
+        return self.document.first_label
+
+    def label(self, step: int) -> int:
+        """The trainer's label of a step."""
+        return label_of_step(step, self.first_label)
+
+    def step(self, label: int) -> int:
+        """The step that the trainer calls `label`; NotInRun below the first."""
+        return step_of_label(label, self.first_label)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan the run was created from."""
+        return self.plan_from(self.plan_document())
+
+    def plan_document(self, digest: str | None = None) -> PlanDocument:
+        """A kept plan document by its digest; by default the one the run was created from."""
+        digest = self.document.plan if digest is None else digest
+        if digest not in self._plan_documents:
+            path = self.layout.plan(digest)
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise RunDamaged(f"the plan {path} cannot be read", found=error.strerror) from error
+            self._plan_documents[digest] = decode_plan(content, name=str(path), digest=digest)
+        return self._plan_documents[digest]
+
+    def plan_from(self, document: PlanDocument) -> Plan:
+        """A plan document together with the run's own copies of its manifests."""
+        from dataguard.plan.plan import Plan
+
+        digest = document.digest
+        if digest not in self._plans:
+            manifests = {each: self.manifest(each) for each in manifests_of(document)}
+            self._plans[digest] = Plan.from_document(document, manifests)
+        return self._plans[digest]
+
+    # -- the journal
+
+    def read(self) -> JournalRead:
+        """Every event that stands now, and what is wrong with the journal."""
+        return self.journal.read()
+
+    def head(self) -> Head:
+        """The newest event: what loader state and frames headers carry."""
+        return self.journal.head()
+
+    def problems(self) -> tuple[str, ...]:
+        """What a reader should be warned of: a damaged journal, attempts that cannot be rebuilt."""
+        read = self.read()
+        return (*(problem.message for problem in read.problems), *self._rebuilt(read).left_out)
+
+    def pending(self, read: JournalRead | None = None) -> Pending:
+        """What an attempt that began now would skip and withhold."""
+        return self._fold((self.read() if read is None else read).entries)
+
+    def read_list(self, digest: str) -> list[Target]:
+        """Shards and rows of a kept list."""
+        if digest not in self._lists:
+            self._lists[digest] = read_kept_list(self.layout, digest)
+        return self._lists[digest]
+
+    # -- attempts
+
+    def attempts(self, read: JournalRead | None = None) -> AttemptTree:
+        """All attempts, as the journal (or a reading of it) tells them."""
+        return self._rebuilt(self.read() if read is None else read).tree
+
+    def newest_leaf(self) -> int:
+        """Number of the newest attempt; NotInRun where none has begun."""
+        return self.attempts().newest
+
+    def begun(self, attempt: int, read: JournalRead | None = None) -> AttemptBegun:
+        """The event that began an attempt, with launch, hosts and roots; NotInRun where there is none."""
+        begun = begun_events(self.read() if read is None else read)
+        if attempt not in begun:
+            shown = ", ".join(str(number) for number in sorted(begun)[-8:])
+            raise NotInRun(
+                f"attempt {attempt} is not in this run", found=f"attempts {shown}" if begun else "no attempts"
+            )
+        return begun[attempt]
+
+    def plan_of(self, attempt: int | None = None) -> Plan:
+        """The plan of an attempt (default: of the newest leaf; of the run where none has begun)."""
+        if attempt is None:
+            tree = self.attempts()
+            return self.plan if not len(tree) else self.plan_of(tree.newest)
+        return self.plan_from(self.plan_document(self.begun(attempt).plan))
+
+    def stream_of(self, attempt: int | None = None, *, bulk: bool = False) -> Stream:
+        """The stream of an attempt; `bulk` lets large permutations use numba."""
+        plan = self.plan_of(attempt)
+        key = (plan.digest, bulk)
+        if key not in self._streams:
+            self._streams[key] = plan.stream(bulk=bulk)
+        return self._streams[key]
+
+    def steps_of(self, leaf: int | None = None, read: JournalRead | None = None) -> Steps:
+        """The steps of a leaf's lineage (default: of the newest leaf)."""
+        return Steps(
+            self.attempts(read).lineage(leaf),
+            lanes=self.plan_document().root.lanes,
+            skip_mode=self.document.skip_mode,
+            first_label=self.first_label,
+        )
+
+    def withheld_of(self, attempt: int | None = None) -> WithheldSet:
+        """The withheld rows of an attempt, over the shards of its stream numbered through."""
+        from dataguard.plan.withheld import WithheldSet
+
+        number = self.newest_leaf() if attempt is None else attempt
+        return WithheldSet.of(self.attempts().attempt(number).withheld, self.stream_of(number).manifest_set)
+
+    # -- the corpus
+
+    def manifest(self, digest: str) -> Manifest:
+        """The run's own copy of a manifest."""
+        if digest not in self._manifests:
+            self._manifests[digest] = read_kept_manifest(self.layout, digest)
+        return self._manifests[digest]
+
+    @property
+    def manifests(self) -> dict[str, Manifest]:
+        """Every manifest that the run or one of its attempts names, by digest."""
+        return {digest: self.manifest(digest) for digest in self.manifest_digests()}
+
+    def manifest_digests(self, read: JournalRead | None = None) -> tuple[str, ...]:
+        """Digests of every manifest that the run or one of its attempts names, in order of first mention."""
+        begun = begun_events(self.read() if read is None else read).values()
+        named = (digest for digests in (self.document.manifests, *(e.manifests for e in begun)) for digest in digests)
+        return tuple(dict.fromkeys(named))
+
+    def roots(self, attempt: int | None = None, override: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Where each source lies: as its manifest says, as given at creation, by the attempts, and now; later wins."""
+        read = self.read()
+        known: dict[str, str] = {}
+        for digest in self.manifest_digests(read):
+            known.update(kept_roots(self.layout, digest))
+        sources = set(known)
+        known.update(self.document.roots)
+        tree = self.attempts(read)
+        for each in tree.lineage(attempt) if len(tree) else ():
+            known.update(self.begun(each.number, read).roots)
+        known.update(checked_roots(override or {}, sources))
+        return {name: root for name, root in known.items() if root}
+
+    def corpora(self, attempt: int | None = None, roots: Mapping[str, str] | None = None) -> list[Corpus]:
+        """The corpora that an attempt reads, in the order its stream numbers shards through.
+
+        Parameters
+        ----------
+        attempt
+            Default: the newest leaf; the run itself where none has begun.
+        roots
+            Where sources lie now, by name, beside what is remembered.
+        """
+        from dataguard.corpus.corpus import Corpus
+
+        known = self.roots(attempt, roots)
+        digests = manifests_of(self.plan_of(attempt).document)
+        here = {digest: kept_roots(self.layout, digest) for digest in digests}
+        return [
+            Corpus.open(self.layout.manifest(digest), {name: known[name] for name in here[digest] if name in known})
+            for digest in digests
+        ]
+
+    def reader(self, attempt: int | None = None, roots: Mapping[str, str] | None = None, **settings: Any) -> RowReader:
+        """A reader of an attempt's rows, by shards as its stream numbers them; see `RowReader` for the settings."""
+        from dataguard.corpus.reader import RowReader
+
+        return RowReader(self.corpora(attempt, roots), **settings)
+
+    # -- pieces
+
+    def _rebuilt(self, read: JournalRead) -> Rebuilt:
+        if self._built is None or self._built[0] != read.head or read.problems:
+            self._built = (read.head, rebuild(read, self.document, self.plan_document, self._fold))
+        return self._built[1]
+
+    def _fold(self, entries: Sequence[Entry]) -> Pending:
+        return fold(entries, self.read_list)
+
+    def _require_same_list(self, plan: Plan, withhold_file: str | Path) -> None:
+        digest = list_digest(withheld_targets(plan, withhold_file))
+        if digest != self.document.withheld:
+            raise AttemptError(
+                f"the run at {self.layout.root} exists and withholds another list since its creation",
+                found=f"{withhold_file} is list {digest[:16]}",
+                allowed=f"list {self.document.withheld[:16]}" if self.document.withheld else "no list",
+                todo="withhold it from the next attempt on: dataguard quarantine RUN --withhold FILE --reason TEXT",
+            )
+
+
+class _SomebodyElse(Exception):  # noqa: N818 - control flow, never seen outside
+    """Another creator's first event stands already."""
