@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from dataguard.core.manifest import ManifestSet
 from dataguard.errors import NotInRun, PlanError, SpanError
 from dataguard.plan.generations import Generation
-from dataguard.plan.stages import LARGEST_POSITION, Stages
+from dataguard.plan.mixture import LARGEST_POSITION
+from dataguard.plan.stages import Stages
 
 __all__ = ["Placement", "end_of_epoch", "end_of_epochs", "find"]
 
@@ -120,4 +121,7 @@ def _end_of_draws(stages: Stages, number: int, start: NDArray[np.int64], stop: N
     """One past the last position of any lane's draws ``start:stop`` of a source, 0 where there is none."""
     lanes = np.flatnonzero(stop > start)
     positions = stages.positions_of_draws(lanes.tolist(), number, (stop[lanes] - 1).tolist())
-    return max(positions, default=-1) + 1
+    end = max(positions, default=-1) + 1
+    if end > LARGEST_POSITION:
+        raise NotInRun(f"position {end - 1:,} lies past the last one", allowed="0:2^60")
+    return end

@@ -22,19 +22,24 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.core.keys import derive_key
 from dataguard.core.permute import permute
+from dataguard.errors import NotInRun
 from dataguard.plan.document import Mixture
 from dataguard.plan.order import ArrayPermutation
 
-__all__ = ["BLOCK", "Dealer", "Peel"]
+__all__ = ["BLOCK", "LARGEST_POSITION", "Dealer", "Peel"]
 
 BLOCK = 256
 """B, places of a mixture block."""
+
+LARGEST_POSITION = 2**60
+"""Positions lie below it, so that no count of the arithmetic leaves 64 bits."""
 
 _CACHED_BYTES = 16 << 20  # of dealt blocks; a lane stays within one for B of its places
 _FEWEST_CACHED = 2048  # however many sources: twice the default's most lanes
@@ -71,13 +76,11 @@ class Peel:
             weight_left -= weight
         return tuple(found)
 
-    def counts_of(self, numbers: Sequence[int]) -> NDArray[np.int64]:
-        """`counts` of many n below 2^62: shape (n, sources). In 64 bits where they suffice, else in whole numbers."""
+    def counts_of(self, numbers: Sequence[int]) -> NDArray[Any]:
+        """`counts` of many n, shape (n, sources): int64 where 64 bits suffice on the way, else Python integers."""
+        if max([1, *numbers]) * self.total >= 2**63:
+            return np.array([self.counts(n) for n in numbers], dtype=object)
         found = np.empty((len(numbers), len(self.names)), dtype=np.int64)
-        if max(numbers, default=0) * self.total >= 2**63:
-            for row, n in enumerate(numbers):
-                found[row] = self.counts(n)
-            return found
         remaining, weight_left = np.array(numbers, dtype=np.int64), self.total
         for i, weight in enumerate(self._weights):
             found[:, i] = -(-remaining * weight // weight_left)
@@ -137,7 +140,6 @@ class Dealer:
         self._dtype = np.int16 if max(block, self.num_sources) < 2**15 else np.int32
         self._most_cached = max(_FEWEST_CACHED, _CACHED_BYTES // (_BYTES_AROUND + 4 * block + 8 * self.num_sources))
         self._dealt: OrderedDict[tuple[int, int], _Dealt] = OrderedDict()
-        self._phases: dict[int, tuple[int, NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
 
     def deal(self, lanes: NDArray[np.int64], places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -174,9 +176,13 @@ class Dealer:
             return list(draws)
         wanted = []
         for lane, draw in zip(lanes, draws, strict=True):
-            phase, at_phase = self._phase(lane)
-            reached = self.peel.reached(source, int(at_phase[source]) + draw)
-            wanted.append((lane, (reached - 1 - phase) // self._block))
+            phase = self._phase(lane)
+            place = self.peel.reached(source, self.peel.counts(phase)[source] + draw) - 1 - phase
+            if place >= LARGEST_POSITION:
+                raise NotInRun(
+                    f"draw {draw:,} of source {self.names[source]!r} lies past the last position", allowed="0:2^60"
+                )
+            wanted.append((lane, place // self._block))
         found = []
         for (_, k), table, draw in zip(wanted, self._tables(wanted), draws, strict=True):
             rank = draw - int(table.base[source])
@@ -215,29 +221,26 @@ class Dealer:
     def _build(self, wanted: Sequence[tuple[int, int]]) -> list[_Dealt]:
         size, num_sources = self._block, self.num_sources
         phases = [self._phase(lane) for lane, _ in wanted]
-        before = self.peel.counts_of([phase + k * size for (phase, _), (_, k) in zip(phases, wanted, strict=True)])
-        after = self.peel.counts_of([phase + (k + 1) * size for (phase, _), (_, k) in zip(phases, wanted, strict=True)])
-        base = before - np.stack([at_phase for _, at_phase in phases])
+        starts = [phase + k * size for phase, (_, k) in zip(phases, wanted, strict=True)]
+        before = self.peel.counts_of(starts)
+        base = (before - self.peel.counts_of(phases)).astype(np.int64)
+        quota = (self.peel.counts_of([start + size for start in starts]) - before).astype(np.int64)
         keys = [derive_key("mixture-deal", self._seed, self.start, lane, k) for lane, k in wanted]
         # axes of all below: (block asked for, place in it)
         dealt = self._permute(np.array(size), np.array(keys, dtype=np.uint64)[:, None], np.arange(size)[None, :])
-        stops = np.cumsum(after - before, axis=1)
+        stops = np.cumsum(quota, axis=1)
         # Rows end to end, each shifted by its own number of places, so that one search serves all of them.
         rows = np.arange(len(wanted))[:, None]
         reached = np.searchsorted((stops + rows * size).ravel(), (dealt + rows * size).ravel(), side="right")
         source = (reached.reshape(dealt.shape) - rows * num_sources).astype(self._dtype)
         # Sorted by source (stably, so by place within one), a place's rank counts from where its source begins.
         order = np.argsort(source, axis=1, kind="stable")
-        starts = np.concatenate([np.zeros((len(wanted), 1), np.int64), stops[:, :-1]], axis=1)
+        by_source = np.take_along_axis(source, order, axis=1).astype(np.int64)
+        ranks = np.arange(size)[None, :] - np.take_along_axis(stops - quota, by_source, axis=1)
         rank = np.empty_like(source)
-        rank[rows, order] = np.arange(size)[None, :] - np.take_along_axis(
-            starts, source[rows, order].astype(np.int64), 1
-        )
+        np.put_along_axis(rank, order, ranks.astype(self._dtype), axis=1)
         return [_Dealt(source[row], rank[row], base[row]) for row in range(len(wanted))]
 
-    def _phase(self, lane: int) -> tuple[int, NDArray[np.int64]]:
-        """A lane's f, and the counts at it."""
-        if lane not in self._phases:
-            phase = derive_key("mixture-phase", self._seed, self.start, lane) % self.peel.total
-            self._phases[lane] = (phase, self.peel.counts_of([phase])[0])
-        return self._phases[lane]
+    def _phase(self, lane: int) -> int:
+        """A lane's f."""
+        return derive_key("mixture-phase", self._seed, self.start, lane) % self.peel.total

@@ -21,14 +21,11 @@ from dataguard.errors import NotInRun, PlanError
 from dataguard.plan.document import Mixture, Root
 from dataguard.plan.generations import Chain, shards_changed
 from dataguard.plan.lanes import LaneSplit, lanes_of_source
-from dataguard.plan.mixture import BLOCK, Dealer
+from dataguard.plan.mixture import BLOCK, LARGEST_POSITION, Dealer
 from dataguard.plan.order import ArrayPermutation, SourceOrder
 from dataguard.plan.tables import SourceTable
 
-__all__ = ["LARGEST_POSITION", "Stage", "Stages", "places_before"]
-
-LARGEST_POSITION = 2**60
-"""Positions lie below it, so that no count of the arithmetic leaves 64 bits."""
+__all__ = ["Stage", "Stages", "places_before"]
 
 
 def places_before(position: int, lanes: int) -> NDArray[np.int64]:

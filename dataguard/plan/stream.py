@@ -22,9 +22,9 @@ from dataguard.errors import NotInRun, PlanError
 from dataguard.plan import inverse
 from dataguard.plan.document import ALGORITHMS, Mixture, Root
 from dataguard.plan.inverse import Placement
-from dataguard.plan.mixture import BLOCK
+from dataguard.plan.mixture import BLOCK, LARGEST_POSITION
 from dataguard.plan.order import ArrayPermutation
-from dataguard.plan.stages import LARGEST_POSITION, Stage, Stages
+from dataguard.plan.stages import Stage, Stages
 
 __all__ = ["Placement", "Samples", "Stream"]
 
