@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dataguard.core.address import Address
 from dataguard.core.digests import canonical_tokens, microbatch_digest, sample_digest
 
-__all__ = ["NOTHING", "Microbatch", "assemble", "window_dtype"]
+__all__ = ["NOTHING", "Microbatch", "assemble"]
 
 NOTHING = bytes(16)
 """The digest of a slot that delivers nothing."""
@@ -87,16 +87,6 @@ class Microbatch:
                 assert self.ids is not None
                 contents.append(canonical_tokens(self.ids[i]))
         return microbatch_digest(contents, [row.tobytes() for row in self.mask.view(np.uint8)])
-
-
-def window_dtype(item_types: Sequence[str]) -> np.dtype[Any]:
-    """The dtype windows are delivered in: int32, or int64 where a stored type may hold ids past 2^31.
-
-    >>> window_dtype(["<u2", "<i4"]), window_dtype(["<u2", ">u4"])
-    (dtype('int32'), dtype('int64'))
-    """
-    wide = any(not np.can_cast(np.dtype(item), np.int32) for item in item_types if item)
-    return np.dtype(np.int64 if wide else np.int32)
 
 
 def assemble(

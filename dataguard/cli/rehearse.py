@@ -1,0 +1,143 @@
+"""``dataguard rehearse``: parse, walk the loader as every rank would, answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dataguard.cli import output
+from dataguard.cli.making import given, make_plan
+from dataguard.cli.options import (
+    PATH,
+    attempt_option,
+    geometry_options,
+    json_option,
+    plan_options,
+    root_option,
+)
+from dataguard.errors import UsageError
+
+if TYPE_CHECKING:
+    from dataguard.run.run import Run
+
+__all__ = ["rehearse"]
+
+_AMENDABLE = {"global_batch", "weights"}
+
+
+@click.command()
+@click.argument("manifest", type=PATH, required=False)
+@click.option("--run", "run_path", type=PATH, required=True, help="The run directory, made where there is none.")
+@plan_options
+@geometry_options
+@click.option("--steps", type=click.IntRange(min=1), help="How many steps to deliver.")
+@click.option("--epochs", type=click.IntRange(min=1), help="How many whole epochs of every source to deliver.")
+@click.option(
+    "--from-step", type=click.IntRange(min=0), help="Where the attempt begins.  [default: where the newest one stopped]"
+)
+@attempt_option
+@click.option("--withhold", type=PATH, help="A file of shards and rows to withhold from the first attempt on.")
+@click.option(
+    "--on-unreadable",
+    type=click.Choice(["withhold", "halt"]),
+    default="withhold",
+    show_default=True,
+    help="What a row that cannot be read does.",
+)
+@root_option
+@json_option
+def rehearse(
+    manifest: Path | None,
+    run_path: Path,
+    world_size: int | None,
+    microbatch_size: int | None,
+    steps: int | None,
+    epochs: int | None,
+    from_step: int | None,
+    attempt: int | None,
+    withhold: Path | None,
+    on_unreadable: str,
+    roots: dict[str, Path],
+    as_json: bool,
+    **made_of: Any,
+) -> None:
+    """Walk the loader as every rank would, without a trainer, and record it as an attempt of a run.
+
+    With a MANIFEST, a seed and a global batch it makes the run; without, it goes on with one that is there. Then
+    --global-batch, --weight and another MANIFEST change the run from this attempt's start on.
+
+    Example: dataguard rehearse M.parquet --run RUN --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2
+    --steps 60
+    """
+    from dataguard.loader.rehearse import continued_geometry
+    from dataguard.loader.rehearse import rehearse as walk
+    from dataguard.report.loader import render_rehearse
+
+    if (steps is None) == (epochs is None):
+        raise UsageError("a rehearsal needs its length", allowed="--steps N or --epochs N, one of them")
+    where = {name: str(root) for name, root in roots.items()}
+    run, amended = _run(run_path, manifest, made_of, withhold, where)
+    geometry = continued_geometry(
+        run,
+        world_size=world_size,
+        microbatch_size=microbatch_size,
+        global_batch=amended.get("global_batch"),
+    )
+    with output.progress("rehearsing", unit="steps", total=steps) as shown:
+        document = walk(
+            run,
+            geometry=geometry,
+            steps=steps,
+            epochs=epochs,
+            from_step=None if from_step is None else run.step(from_step),
+            parent=attempt,
+            on_unreadable=on_unreadable,
+            roots=where,
+            progress=shown,
+            **amended,
+        )
+    output.answer(document, render_rehearse, json=as_json)
+
+
+def _run(
+    path: Path, manifest: Path | None, made_of: dict[str, Any], withhold: Path | None, roots: dict[str, str]
+) -> tuple[Run, dict[str, Any]]:
+    """The run, made where there is none, and what this attempt changes in it."""
+    from dataguard.corpus.corpus import Corpus
+    from dataguard.run.run import Run
+
+    options = given(made_of)
+    corpus = None if manifest is None else Corpus.open(manifest, roots)
+    exists = Run.exists(path)
+    if not exists:
+        if corpus is None:
+            raise UsageError(f"no run stands at {path}", todo="name a MANIFEST to make one, or the folder of a run")
+        run = Run.create(
+            path,
+            make_plan(corpus, made_of),
+            roots=corpus.roots,
+            withhold_file=withhold,
+            manifest_files={corpus.manifest.digest: manifest} if manifest else None,
+        )
+        return run, {}
+    run = Run.open(path)
+    if "seed" in options:
+        # Made of the same things it is the same run; Run says what differs where it is not.
+        if corpus is None:
+            raise UsageError("a seed makes a run, and this one stands already", todo="leave --seed out to go on with it")
+        run = Run.create(path, make_plan(corpus, made_of), withhold_file=withhold)
+        return run, {}
+    fixed = sorted(set(options) - _AMENDABLE)
+    if fixed or withhold is not None:
+        names = ", ".join("--" + name.replace("_", "-") for name in fixed) or "--withhold"
+        raise UsageError(
+            f"{names} cannot be changed: the run at {path} was made with its own",
+            allowed="--global-batch, --weight, another MANIFEST, --world-size, --microbatch-size",
+            todo=None if fixed else "dataguard quarantine RUN --withhold FILE --reason TEXT withholds from the next attempt on",
+        )
+    amended = dict(options)
+    if corpus is not None:
+        amended["corpus"] = corpus
+    return run, amended

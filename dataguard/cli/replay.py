@@ -1,0 +1,81 @@
+"""``dataguard replay``: parse, rebuild steps and compare them with their record, answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dataguard.cli import output
+from dataguard.cli.inspect import asked_steps
+from dataguard.cli.options import (
+    attempt_option,
+    batch_option,
+    json_option,
+    out_option,
+    rank_option,
+    root_option,
+    run_argument,
+    step_option,
+)
+from dataguard.errors import AnswerNo, InputError
+
+__all__ = ["replay"]
+
+
+@click.command()
+@run_argument
+@step_option
+@batch_option
+@rank_option
+@attempt_option
+@out_option("A folder for samples.parquet: address, shard, row, status, digests, text or ids.", required=False)
+@root_option
+@json_option
+def replay(
+    run: Path,
+    step: tuple[int, int] | None,
+    batch: tuple[int, int] | None,
+    rank: int | None,
+    attempt: int | None,
+    out: Path | None,
+    roots: dict[str, Path],
+    as_json: bool,
+) -> int:
+    """Rebuild a step from plan and shards, and compare every digest with what was recorded.
+
+    Ends with 0 where everything asked for is exact, 1 where something differs or nothing was delivered, 3 where rows
+    cannot be read any more.
+
+    Example: dataguard replay RUN --step 17 -o OUT
+    """
+    from dataguard.replay.lookup import Lookup
+    from dataguard.replay.replay import replay_step, skipped_answer, write_samples
+    from dataguard.report.replay import render_replay
+    from dataguard.run.run import Run
+
+    lookup = Lookup(Run.open(run))
+    where = {name: str(root) for name, root in roots.items()}
+    asked = list(asked_steps(lookup, step, batch, attempt))
+    code = 0
+    for each in asked:
+        if isinstance(each, int):
+            answer, rebuilt = replay_step(lookup, each, attempt=attempt, rank=rank, roots=where)
+        else:
+            answer, rebuilt = skipped_answer(each), []
+        if out is not None and rebuilt:
+            folder = out if len(asked) == 1 else out / f"step={answer.step}"
+            output.say(f"{write_samples(answer, rebuilt, folder)} written")
+        output.answer(answer, render_replay, json=as_json)
+        code = max(code, _EXIT_CODES[answer.status])
+    return code
+
+
+_EXIT_CODES = {
+    "exact": 0,
+    "differs": AnswerNo.exit_code,
+    "skipped": AnswerNo.exit_code,
+    "withheld": AnswerNo.exit_code,
+    "unreadable": InputError.exit_code,
+}
+"""Nothing was compared where everything was skipped or withheld, and nothing compared is never 0."""

@@ -1,0 +1,81 @@
+"""What do ``plan`` and ``rehearse`` answer? The documents they print as JSON; steps are in the trainer's labels."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Mixed", "PlanAnswer", "PlannedSample", "RehearseAnswer"]
+
+
+class Mixed(msgspec.Struct, frozen=True, kw_only=True):
+    """How strongly one source is mixed."""
+
+    source: str
+    weight: int
+    share: float
+    """Of all samples, 0 to 1."""
+    num_samples: int
+    """Deliverable samples of one epoch."""
+
+
+class PlannedSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot as planned."""
+
+    step: int
+    rank: int
+    microbatch: int
+    slot: int
+    position: int
+    source: str
+    shard: str
+    row: int
+    epoch: int
+
+
+class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be delivered, without any run."""
+
+    plan: str
+    """Digest of the plan."""
+    root: str
+    """Digest of its root."""
+    lanes: int
+    global_batch: int
+    world_size: int
+    microbatch_size: int
+    mixture: tuple[Mixed, ...]
+    left_out: tuple[str, ...]
+    """Sources of the manifest that are not mixed."""
+    steps: tuple[int, int]
+    samples: tuple[PlannedSample, ...]
+
+
+class RehearseAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rehearsal delivered."""
+
+    run: str
+    attempt: int
+    parent: int | None
+    steps: tuple[int, int]
+    """From the first step to the next one that would be delivered."""
+    num_steps: int
+    world_size: int
+    microbatch_size: int
+    num_microbatches: int
+    """Of one rank in a step."""
+    global_batch: int
+    num_samples: int
+    num_withheld: int
+    """Slots that did not deliver their planned sample, substitutes included."""
+    num_unreadable: int
+    """Of those, slots whose row could not be read."""
+    content_bytes: int
+    """Bytes of all records (or of all ids, 8 bytes each) handed over."""
+    storage_bytes: int
+    """Bytes read from the shards by all ranks."""
+    corpus_bytes: int
+    """Bytes of all shards of the corpus."""
+    seconds: float
+    samples_per_second: float
+    mixture: tuple[Mixed, ...]
+    notes: tuple[str, ...]

@@ -1,0 +1,377 @@
+"""How does one rank walk its part of the stream, and what does it promise?
+
+1. Nothing happens before the first microbatch is asked for. Then rank 0 begins an attempt in the journal and every
+   other rank joins it, after checking that it was told the same.
+2. Microbatches are read and assembled ahead by a few threads and handed over in order.
+3. At hand-over, and never before, a microbatch is recorded; only then is it returned. So what is recorded is what was
+   delivered, plus at most one microbatch that the consumer never saw.
+4. `state()` is a few integers, always at a step boundary; `load()` says where the next attempt begins.
+
+It knows no framework. `dataguard.torch` puts it under a trainer; `dataguard rehearse` walks it without one.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from dataguard.core.address import Geometry
+from dataguard.core.microbatch import Microbatch
+from dataguard.errors import AttemptError, UsageError
+from dataguard.loader.demand import demand_of
+from dataguard.loader.feed import Fed, Feeder, OnUnreadable
+from dataguard.loader.prefetch import ahead
+from dataguard.loader.proposals import propose_unreadable
+from dataguard.loader.record import index_records
+from dataguard.loader.walk import End, Walk
+from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.state import JournalHead, LoaderState, read_state
+from dataguard.run.begin import begin_attempt
+from dataguard.run.events import RankPlace
+from dataguard.run.join import fence, join_attempt
+from dataguard.run.launch import AttemptRequest, environment_launch_id
+from dataguard.run.reached import reached_by_any
+from dataguard.run.run import Run
+from dataguard.run.writer import Fsync, RankWriter
+
+__all__ = ["Loader"]
+
+
+class Loader:
+    """An iterator of the microbatches of one rank, each recorded as it is handed over.
+
+    Parameters
+    ----------
+    run
+        The run that is read and recorded.
+    geometry
+        World size and microbatch size, the same on all ranks.
+    rank
+        This rank.
+    steps, epochs
+        Where the walk ends: after so many steps, or after so many whole epochs of every source (the rest of the last
+        batch is masked padding, never repeats). Without any of the two it has no end.
+    from_step, parent
+        First step of the attempt (0-based) and the attempt it forks from, where no state is loaded. Default: a fresh
+        run begins at step 0.
+    launch_id
+        What all ranks of this launch share and no other launch has. Default: the launcher's own (torchrun, SLURM), or
+        a fresh one where there is one rank.
+    num_threads, prefetch
+        Threads that read ahead (0 reads at hand-over), and microbatches they are ahead. They change nothing that is
+        delivered.
+    on_unreadable
+        ``withhold`` a slot whose row cannot be read (recorded as an exception), or ``halt``.
+    cache_bytes
+        Bound of the cache of decoded blocks. Default: what the plan's windows need, at most 2 GiB.
+    roots
+        Where sources lie now, where that is another place than the run remembers.
+    global_batch, corpus, weights
+        What changes from this attempt's start on: batch size, corpus, weights.
+    join_timeout_seconds
+        How long a rank waits for rank 0.
+    fsync
+        ``each`` makes each record durable at hand-over; ``seal`` leaves that to the system until a segment ends.
+
+    Raises
+    ------
+    GeometryError
+        Before the first microbatch, where the numbers do not fit.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        geometry: Geometry,
+        rank: int = 0,
+        steps: int | None = None,
+        epochs: int | None = None,
+        from_step: int | None = None,
+        parent: int | None = None,
+        launch_id: str | None = None,
+        num_threads: int = 2,
+        prefetch: int = 8,
+        on_unreadable: OnUnreadable = "withhold",
+        cache_bytes: int | None = None,
+        roots: Mapping[str, str] | None = None,
+        global_batch: int | None = None,
+        corpus: Any = None,
+        weights: Mapping[str, Any] | None = None,
+        join_timeout_seconds: float = 120.0,
+        fsync: Fsync = "seal",
+    ) -> None:
+        geometry.check_rank(rank)
+        for name, value, least in (("steps", steps, 1), ("epochs", epochs, 1), ("num_threads", num_threads, 0), ("prefetch", prefetch, 1)):
+            if value is not None and value < least:
+                raise UsageError(f"{name} {value} cannot be", allowed=f"at least {least}")
+        if steps is not None and epochs is not None:
+            raise UsageError("steps and epochs cannot both be given", todo="give the one that ends the run")
+        self.run = run
+        self.geometry = geometry
+        self.rank = rank
+        self._steps = steps
+        self._epochs = epochs
+        self._num_threads = num_threads
+        self._prefetch = prefetch
+        self._on_unreadable = on_unreadable
+        self._cache_bytes = cache_bytes
+        self._roots = dict(roots or {})
+        self._corpus = corpus
+        self._join_timeout_seconds = join_timeout_seconds
+        self._fsync = fsync
+        self._request = {
+            "launch_id": launch_id,
+            "geometry": geometry,
+            "parent": parent,
+            "fork_step": from_step,
+            "global_batch": global_batch,
+            "manifest": None if corpus is None else corpus.manifest,
+            "weights": weights,
+            "epochs": epochs,
+        }
+        self._state: LoaderState | None = None
+        self._walking: _Walking | None = None
+        if from_step is None and not len(run.attempts()):
+            run.plan.check(geometry)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Microbatch:
+        """Record the next microbatch and hand it over."""
+        if self._walking is None:
+            self._walking = self._begin()
+        microbatch = self._walking.next()
+        if microbatch is None:
+            self.close()
+            raise StopIteration
+        return microbatch
+
+    def take_step(self) -> list[Microbatch]:
+        """Hand over all microbatches that are left of the step in hand; none where the walk has ended.
+
+        For loops that accumulate gradients: one call is one optimizer step.
+        """
+        taken: list[Microbatch] = []
+        for microbatch in self:
+            taken.append(microbatch)
+            if self.next_step > microbatch.step:
+                break
+        return taken
+
+    def __len__(self) -> int:
+        """Microbatches that a finite walk delivers in all; TypeError for an endless one."""
+        if self._steps is None and self._epochs is None:
+            raise TypeError("an endless loader has no length; give steps= or epochs=")
+        if self._walking is None:
+            self._walking = self._begin()
+        return self._walking.walk.num_microbatches()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the walk: threads end, the record is sealed. What was prefetched leaves no trace."""
+        if self._walking is not None:
+            self._walking.close()
+
+    # -- state
+
+    def state(self) -> LoaderState:
+        """Where the run stands, at a step boundary: a step whose microbatches were not all handed over starts again."""
+        if self._walking is None and self._state is not None:
+            return self._state
+        head = self.run.head()
+        return LoaderState(
+            root_digest=self.run.plan.root.digest,
+            attempt=0 if self.attempt is None else self.attempt.number,
+            next_step=self.next_step,
+            journal_head=JournalHead(number=head.number, sha256=head.sha256),
+        )
+
+    def load(self, state: LoaderState | Mapping[str, Any] | bytes | str) -> None:
+        """Go on from a state that `state()` gave, with whatever geometry this loader has.
+
+        Raises
+        ------
+        AttemptError
+            The state is of another stream, or this loader has handed something over already.
+        """
+        if self._walking is not None:
+            raise AttemptError(
+                f"this loader has begun attempt {self._walking.attempt.number} already, so no state can be loaded",
+                todo="load the state before the first microbatch is asked for, into a new Loader",
+            )
+        read = state if isinstance(state, LoaderState) else read_state(dict(state) if isinstance(state, Mapping) else state)
+        read.check_root(self.run.plan.root.digest)
+        self._state = read
+
+    # -- what it has to say
+
+    @property
+    def attempt(self) -> AttemptPlan | None:
+        """The attempt, once it has begun."""
+        return None if self._walking is None else self._walking.attempt
+
+    @property
+    def next_step(self) -> int:
+        """The step in hand, counted from 0: the first whose microbatches were not all handed over."""
+        if self._walking is not None:
+            return self._walking.next_step
+        return 0 if self._state is None else self._state.next_step
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an engineer should know of this walk: what its geometry costs in bytes read, skips without effect."""
+        return () if self._walking is None else self._walking.notes
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes this rank has read from shards so far."""
+        return 0 if self._walking is None else self._walking.reader.counts.storage_bytes
+
+    def _begin(self) -> _Walking:
+        return _Walking(self, self._agree())
+
+    def _agree(self) -> AttemptPlan:
+        """Rank 0 begins the attempt, all others join it."""
+        request = dict(self._request)
+        if request["launch_id"] is None:
+            request["launch_id"] = self._default_launch_id()
+        state = self._state
+        if state is not None and state.attempt == 0:
+            # It was taken before the first iteration: a fresh start, which forks from step 0 where attempts exist.
+            state = None
+            request["fork_step"] = 0 if len(self.run.attempts()) else None
+        if state is not None:
+            request["parent"] = request["fork_step"] = None
+        asked = AttemptRequest(state=state, root_digest=self.run.plan.root.digest, seed=self.run.plan.root.seed, **request)
+        if self.rank != 0:
+            return join_attempt(self.run, asked, rank=self.rank, timeout_seconds=self._join_timeout_seconds)
+        propose_unreadable(self.run)
+        roots = dict(self._roots) if self._corpus is None else {**self._corpus.roots, **self._roots}
+        return begin_attempt(
+            self.run,
+            asked,
+            parent_next_step=lambda parent: reached_by_any(self.run, parent),
+            ranks=[_here(0)],
+            roots=roots,
+        )
+
+    def _default_launch_id(self) -> str:
+        found = environment_launch_id(os.environ)  # noqa: TID251 - the launcher speaks through the environment
+        if found is not None:
+            return found
+        if self.geometry.world_size > 1:
+            raise UsageError(
+                f"{self.geometry.world_size} ranks cannot know each other's launch",
+                found="no launcher's run id in the environment, and no launch_id",
+                todo="give all ranks the same launch_id, another at every restart",
+            )
+        return f"single {uuid.uuid4().hex}"
+
+
+class _Walking:
+    """A loader under way: everything that exists once its attempt has begun."""
+
+    def __init__(self, loader: Loader, attempt: AttemptPlan) -> None:
+        run, rank = loader.run, loader.rank
+        self.run = run
+        self.rank = rank
+        self.attempt = attempt
+        plan = run.plan_of(attempt.number)
+        stream = run.stream_of(attempt.number, bulk=True)
+        steps = run.steps_of(attempt.number)
+        demand = demand_of(plan, stream, loader.geometry)
+        self.notes = demand.notes
+        self.reader = run.reader(
+            attempt.number,
+            roots=loader._roots,
+            cache_bytes=loader._cache_bytes or demand.cache_bytes,
+        )
+        self.walk = Walk(
+            stream=stream,
+            steps=steps,
+            withheld=run.withheld_of(attempt.number),
+            fill=plan.document.fill,
+            geometry=loader.geometry,
+            rank=rank,
+            attempt=attempt.number,
+            first_step=attempt.fork_step,
+            end=End(num_steps=loader._steps, epochs=loader._epochs),
+        )
+        feeder = Feeder(
+            self.walk,
+            self.reader,
+            manifest_set=stream.manifest_set,
+            seq_len=plan.root.seq_len,
+            on_unreadable=loader._on_unreadable,
+        )
+        self._fed: Iterator[Fed] = ahead(
+            feeder.feed, self.walk, num_threads=loader._num_threads, depth=loader._prefetch
+        )
+        head = run.head()
+        begun = run.begun(attempt.number)
+        self.writer = RankWriter.open(
+            run.layout,
+            run_id=run.run_id,
+            attempt=attempt.number,
+            rank=rank,
+            first_step=attempt.fork_step,
+            microbatch_size=loader.geometry.microbatch_size,
+            digests={"plan": begun.plan, "attempt": begun.attempt_digest},
+            head=(head.number, head.sha256),
+            clock=_now,
+            fsync=loader._fsync,
+            fence=fence(run, attempt.number),
+            background=loader._num_threads > 0,
+        )
+        self.next_step = steps.next_delivered(attempt.fork_step)
+        self._steps = steps
+        self._closed = False
+
+    def next(self) -> Microbatch | None:
+        """Record the next microbatch and hand it over; None at the end."""
+        if self._closed:
+            return None
+        fed = next(self._fed, None)
+        if fed is None:
+            return None
+        for exception in fed.exceptions:
+            self.writer.append_exception(exception.record())
+        self.writer.append(index_records(fed.microbatch, fed.planned))
+        if fed.planned.last_of_step:
+            self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
+        return fed.microbatch
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            close: Callable[[], None] | None = getattr(self._fed, "close", None)
+            if close is not None:
+                close()
+            self.reader.close()
+        finally:
+            self.writer.close()
+        if self.rank == 0:
+            propose_unreadable(self.run)
+
+
+def _here(rank: int) -> RankPlace:
+    return RankPlace(rank=rank, host=os.uname().nodename, process=os.getpid())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

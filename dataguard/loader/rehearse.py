@@ -1,0 +1,194 @@
+"""What will my run be fed? Walk the loader as every rank would, without a trainer.
+
+All ranks live in this process, each with a loader, a record and a cache of its own, and take turns step by step. What
+is written is a real attempt: everything that looks back works on it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+from dataguard.core.address import Geometry
+from dataguard.errors import DataguardError
+from dataguard.loader.answers import Mixed, PlanAnswer, PlannedSample, RehearseAnswer
+from dataguard.loader.loader import Loader
+from dataguard.plan.plan import Plan
+from dataguard.plan.slots import SlotStatus
+from dataguard.plan.tables import num_samples
+from dataguard.run.reached import complete_before
+from dataguard.run.run import Run
+
+__all__ = ["continued_geometry", "mixture_of", "planned_steps", "rehearse"]
+
+
+def rehearse(
+    run: Run,
+    *,
+    geometry: Geometry,
+    steps: int | None = None,
+    epochs: int | None = None,
+    from_step: int | None = None,
+    parent: int | None = None,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
+    **settings: Any,
+) -> RehearseAnswer:
+    """Deliver `steps` steps (or `epochs` epochs) to all ranks of a new attempt.
+
+    Parameters
+    ----------
+    from_step, parent
+        Where the attempt forks (0-based step). Default: a fresh run begins at step 0, another goes on where its newest
+        attempt stopped.
+    progress
+        Called with steps done and steps in all.
+    settings
+        Passed on to `Loader`: roots, global_batch, corpus, weights, on_unreadable, cache_bytes.
+    """
+    tree = run.attempts()
+    if from_step is None and len(tree):
+        from_step = complete_before(run, tree.newest if parent is None else parent)
+        parent = tree.newest if parent is None else parent
+    launch_id = f"rehearsal {uuid.uuid4().hex}"
+    began = time.perf_counter()
+    num_samples_total = num_withheld = num_unreadable = content = done = 0
+    with ExitStack() as stack:
+        loaders = [
+            stack.enter_context(
+                Loader(
+                    run,
+                    geometry=geometry,
+                    rank=rank,
+                    steps=steps,
+                    epochs=epochs,
+                    from_step=from_step,
+                    parent=parent,
+                    launch_id=launch_id,
+                    num_threads=0,
+                    **settings,
+                )
+            )
+            for rank in range(geometry.world_size)
+        ]
+        ended = False
+        while not ended:
+            for loader in loaders:
+                taken = loader.take_step()
+                ended = not taken
+                for microbatch in taken:
+                    num_samples_total += len(microbatch)
+                    num_withheld += int((microbatch.status != SlotStatus.LIVE).sum())
+                    num_unreadable += int((microbatch.status == SlotStatus.UNREADABLE).sum())
+                    content += int(microbatch.lengths.sum())
+            if not ended:
+                done += 1
+                progress(done, steps)
+        seconds = time.perf_counter() - began
+        attempt = loaders[0].attempt
+        assert attempt is not None
+        next_step = loaders[0].next_step
+        storage = sum(loader.bytes_read for loader in loaders)
+        notes = loaders[0].notes
+    plan = run.plan_of(attempt.number)
+    global_batch = run.steps_of(attempt.number).size_of(attempt.fork_step)
+    return RehearseAnswer(
+        run=str(run.path),
+        attempt=attempt.number,
+        parent=attempt.parent,
+        steps=(run.label(attempt.fork_step), run.label(next_step)),
+        num_steps=done,
+        world_size=geometry.world_size,
+        microbatch_size=geometry.microbatch_size,
+        num_microbatches=geometry.num_microbatches(global_batch),
+        global_batch=global_batch,
+        num_samples=num_samples_total,
+        num_withheld=num_withheld,
+        num_unreadable=num_unreadable,
+        content_bytes=content * (8 if plan.root.form == "window" else 1),
+        storage_bytes=storage,
+        corpus_bytes=sum(shard.size_bytes for manifest in plan.manifests.values() for shard in manifest.shards),
+        seconds=seconds,
+        samples_per_second=num_samples_total / seconds if seconds > 0 else 0.0,
+        mixture=mixture_of(plan),
+        notes=notes,
+    )
+
+
+def continued_geometry(run: Run, *, world_size: int | None, microbatch_size: int | None, global_batch: int | None) -> Geometry:
+    """The geometry of an attempt of which only a part was asked for: the rest follows the newest attempt.
+
+    Where only one of the two is given, the number of microbatches follows; where that cannot be, it is an error that
+    shows the arithmetic.
+    """
+    tree = run.attempts()
+    if not len(tree):
+        missing = [name for name, value in (("world size", world_size), ("microbatch size", microbatch_size)) if value is None]
+        if missing:
+            raise DataguardError(f"the run has no attempt yet, and no {' and no '.join(missing)} is given")
+    last = tree.attempt(tree.newest).geometry if len(tree) else None
+    geometry = Geometry(
+        world_size=world_size or (last.world_size if last else 1),
+        microbatch_size=microbatch_size or (last.microbatch_size if last else 1),
+    )
+    if global_batch is not None:
+        geometry.check(global_batch)
+    return geometry
+
+
+def planned_steps(plan: Plan, geometry: Geometry, steps: Iterable[int], *, rank: int | None = None) -> PlanAnswer:
+    """What steps (counted from 0) would deliver, without any run."""
+    plan.check(geometry)
+    if rank is not None:
+        geometry.check_rank(rank)
+    stream, schedule = plan.stream(), plan.steps()
+    first_label = plan.document.first_label
+    manifests = stream.manifest_set
+    samples = []
+    asked = list(steps)
+    for step in asked:
+        batch = schedule.batch(step)
+        share = batch.size // geometry.world_size
+        found = stream.samples(batch.positions)
+        columns = (found.position, found.source, found.shard, found.row, found.epoch)
+        for slot, (position, source, shard, row, epoch) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            if rank is None or slot // share == rank:
+                samples.append(
+                    PlannedSample(
+                        step=step + first_label,
+                        rank=slot // share,
+                        microbatch=slot % share // geometry.microbatch_size,
+                        slot=slot,
+                        position=position,
+                        source=stream.source_names[source],
+                        shard=manifests.shard_name(shard),
+                        row=row,
+                        epoch=epoch,
+                    )
+                )
+    return PlanAnswer(
+        plan=plan.digest,
+        root=plan.root.digest,
+        lanes=plan.root.lanes,
+        global_batch=plan.global_batch,
+        world_size=geometry.world_size,
+        microbatch_size=geometry.microbatch_size,
+        mixture=mixture_of(plan),
+        left_out=plan.left_out,
+        steps=(asked[0] + first_label, asked[-1] + 1 + first_label) if asked else (first_label, first_label),
+        samples=tuple(samples),
+    )
+
+
+def mixture_of(plan: Plan) -> tuple[Mixed, ...]:
+    """The last mixture of a plan, by source."""
+    mixture = plan.document.mixtures[-1]
+    manifest = plan.manifests[mixture.manifest]
+    total = sum(mixture.weights.values())
+    counts = num_samples(manifest, plan.root.form, plan.root.seq_len)
+    return tuple(
+        Mixed(source=name, weight=weight, share=weight / total, num_samples=counts[name])
+        for name, weight in sorted(mixture.weights.items())
+    )

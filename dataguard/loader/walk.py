@@ -1,0 +1,107 @@
+"""Which microbatches does one rank get, in which order, and when does the stream end for it?
+
+A walk is pure: it turns (attempt, geometry, rank, first step, end) into the planned slots of one microbatch after the
+other. It holds no bytes and may be started anywhere at the same cost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+from dataguard.core.address import Address, Geometry
+from dataguard.plan.document import Fill
+from dataguard.plan.slots import PlannedSlots, plan_slots
+from dataguard.plan.steps import Steps
+from dataguard.plan.stream import Stream
+from dataguard.plan.withheld import WithheldSet
+
+__all__ = ["End", "Planned", "Walk"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Where a finite walk ends. Without any of the two the stream goes on for ever."""
+
+    num_steps: int | None = None
+    """How many steps are delivered."""
+    epochs: int | None = None
+    """Whole epochs of every source; what lies past them is padding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One microbatch, planned: its address, its batch and its slots."""
+
+    address: Address
+    batch: int
+    slots: PlannedSlots
+    last_of_step: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """The microbatches of one rank of one attempt, in order."""
+
+    stream: Stream
+    steps: Steps
+    withheld: WithheldSet
+    fill: Fill
+    geometry: Geometry
+    rank: int
+    attempt: int
+    first_step: int
+    end: End = field(default_factory=End)
+
+    @cached_property
+    def stop_step(self) -> int | None:
+        """First step at which epochs have ended; None for a stream without such an end."""
+        if self.end.epochs is None:
+            return None
+        end = self.stream.end_of_epochs(self.end.epochs)
+        # Every step holds at least one position, so none past `end` can begin before it.
+        return bisect_left(range(end + self.first_step + 1), end, key=self.steps.start_of, lo=self.first_step)
+
+    def delivered_steps(self) -> Iterator[int]:
+        """Steps to deliver, rising; holes passed over."""
+        return islice(self._steps_to_the_end(), self.end.num_steps)
+
+    def _steps_to_the_end(self) -> Iterator[int]:
+        step = self.steps.next_delivered(self.first_step)
+        while self.stop_step is None or step < self.stop_step:
+            yield step
+            step = self.steps.next_delivered(step + 1)
+
+    def num_microbatches(self) -> int:
+        """Microbatches of a finite walk, in all."""
+        assert self.end != End(), "an endless walk has no length"
+        return sum(self.geometry.num_microbatches(self.steps.size_of(step)) for step in self.delivered_steps())
+
+    def __iter__(self) -> Iterator[Planned]:
+        for step in self.delivered_steps():
+            yield from self.step(step)
+
+    def step(self, step: int) -> Iterator[Planned]:
+        """The microbatches of one step."""
+        batch = self.steps.batch(step)
+        num_microbatches = self.geometry.num_microbatches(batch.size)
+        share = batch.size // self.geometry.world_size
+        planned = plan_slots(
+            batch,
+            self.stream,
+            self.withheld,
+            fill=self.fill,
+            slots=range(self.rank * share, (self.rank + 1) * share),
+            epochs=self.end.epochs,
+        )
+        size = self.geometry.microbatch_size
+        for microbatch in range(num_microbatches):
+            yield Planned(
+                address=Address(step=step, rank=self.rank, microbatch=microbatch),
+                batch=batch.batch,
+                slots=planned.part(microbatch * size, (microbatch + 1) * size),
+                last_of_step=microbatch == num_microbatches - 1,
+            )

@@ -1,0 +1,250 @@
+"""What does looking back answer? Every document that `inspect`, `replay`, `where`, `seen` and `verify` print as JSON.
+
+Steps are in the trainer's labels; ranges are half-open. The JSON Schemas in ``schemas/`` are made from these types.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "Delivered",
+    "Fault",
+    "InspectAnswer",
+    "InspectedSample",
+    "Placed",
+    "ReplayAnswer",
+    "ReplayMicrobatch",
+    "ReplaySample",
+    "ReplayStatus",
+    "SeenAnswer",
+    "SeenShard",
+    "SeenSource",
+    "SkippedBatch",
+    "SkippedBy",
+    "VerifyAnswer",
+    "VerifyCheck",
+    "WhereAnswer",
+]
+
+ReplayStatus = Literal["exact", "differs", "skipped", "withheld", "unreadable"]
+DeliveryLabel = Literal["live", "abandoned", "unfinished", "planned"]
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """What stood in a slot instead of the planned sample."""
+
+    shard: str
+    row: int
+
+
+class SkippedBy(msgspec.Struct, frozen=True, kw_only=True):
+    """The journal event that took a range out of the stream."""
+
+    event: int
+    reason: str
+    by: str
+    time: str
+    positions: tuple[int, int]
+    batches: tuple[int, int] | None = None
+    """The same by batch, as the event says."""
+
+
+class InspectedSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot as it was delivered."""
+
+    rank: int
+    microbatch: int
+    slot: int
+    position: int
+    source: str
+    shard: str
+    row: int
+    status: str
+    """live, substituted, quarantined, unreadable, skipped, ended or removed."""
+    delivered: Delivered | None
+    """The substitute's shard and row; null where the planned sample or nothing was delivered."""
+    event: int | None
+    """The journal event that withheld the planned sample."""
+    length: int
+    """Bytes of a document, tokens of a window."""
+    digest: str
+    """First 8 bytes of xxh3-128 of the canonical bytes, hexadecimal."""
+
+
+class InspectAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What every rank was fed at one step, worst first: withheld and substituted slots, then by address."""
+
+    step: int
+    attempt: int
+    batch: int
+    label: DeliveryLabel
+    """What this delivery is on the lineage asked for."""
+    lineage: tuple[int, ...]
+    positions: tuple[int, int]
+    """From the first position to one past the last."""
+    global_batch: int
+    world_size: int
+    microbatch_size: int
+    skips: tuple[SkippedBy, ...]
+    """What the attempt jumped over between its start and this step."""
+    missing_ranks: tuple[int, ...]
+    """Ranks with no complete record of this step."""
+    notes: tuple[str, ...]
+    samples: tuple[InspectedSample, ...]
+
+
+class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer where a batch or step was not delivered because it was skipped."""
+
+    step: int | None
+    batch: int | None
+    attempt: int
+    status: Literal["skipped"]
+    positions: tuple[int, int]
+    skips: tuple[SkippedBy, ...]
+
+
+class ReplaySample(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot, rebuilt and compared."""
+
+    slot: int
+    position: int
+    source: str
+    shard: str
+    row: int
+    delivered: Delivered | None
+    status: ReplayStatus
+    digest: str
+    """Of the sample as rebuilt, as the index keeps it: 8 bytes, hexadecimal."""
+    recorded: str | None
+    """Of the sample as delivered; null where the index has no record of it."""
+    length: int
+    problem: str | None = None
+    """Why it could not be read, or what differs."""
+
+
+class ReplayMicrobatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One microbatch, rebuilt and compared."""
+
+    rank: int
+    microbatch: int
+    status: ReplayStatus
+    digest: str
+    """As rebuilt: 16 bytes, hexadecimal."""
+    recorded: str | None
+    samples: tuple[ReplaySample, ...]
+
+
+class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One step, rebuilt and compared with what was recorded."""
+
+    step: int | None
+    """Null where a batch was asked for that no step delivers."""
+    batch: int | None
+    attempt: int
+    status: ReplayStatus
+    microbatches: tuple[ReplayMicrobatch, ...]
+    skips: tuple[SkippedBy, ...] = ()
+    """Where the step was skipped: by which events."""
+    notes: tuple[str, ...] = ()
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """One place in the run that holds the record asked for."""
+
+    label: DeliveryLabel | Literal["skipped"]
+    attempt: int
+    step: int | None
+    """Null where the position is skipped."""
+    batch: int
+    rank: int | None
+    microbatch: int | None
+    slot: int | None
+    position: int
+    epoch: int
+    status: str
+    """live, or what stood in the slot instead; for planned places what is planned."""
+    substitute_for: Delivered | None = None
+    """Where the record was itself a substitute: the planned sample it stood for."""
+    skips: tuple[SkippedBy, ...] = ()
+
+
+class WhereAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Every step, delivered and planned, that holds one record."""
+
+    shard: str
+    row: int
+    until: int | None
+    """First step that was not searched for planned places."""
+    deliverable: bool
+    """False where the record was rejected at the scan and has no place in the stream."""
+    reason: str | None
+    places: tuple[Placed, ...]
+
+
+class SeenSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What was trained on of one source."""
+
+    source: str
+    num_samples: int
+    length: int
+    """Bytes (documents) or tokens (windows)."""
+    num_distinct: int
+    """Different rows."""
+    num_withheld: int
+    lowest_epoch: int | None
+    highest_epoch: int | None
+
+
+class SeenShard(msgspec.Struct, frozen=True, kw_only=True):
+    """What was trained on of one shard."""
+
+    shard: str
+    num_samples: int
+    length: int
+    num_distinct: int
+
+
+class SeenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint saved at a step boundary was trained on, along one lineage."""
+
+    step: int
+    """Every step before this one is counted."""
+    attempt: int
+    lineage: tuple[int, ...]
+    num_samples: int
+    num_withheld: int
+    length: int
+    unit: Literal["bytes", "tokens"]
+    sources: tuple[SeenSource, ...]
+    shards: tuple[SeenShard, ...]
+    notes: tuple[str, ...]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that verification found wrong."""
+
+    kind: str
+    message: str
+
+
+class VerifyCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of check: how much it looked at, and what it found."""
+
+    name: str
+    checked: int
+    unit: str
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...] = ()
+    """What was seen and is no fault, such as a torn tail."""
+
+
+class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether journal, index, plan and data agree."""
+
+    ok: bool
+    lineage: tuple[int, ...]
+    checks: tuple[VerifyCheck, ...]

@@ -1,0 +1,142 @@
+"""Is what was rebuilt what was delivered?
+
+A slot is compared by three things: what the plan says of it (shard, row, status), and the digest of its bytes, against
+the record. A microbatch is exact when all its slots are and its own digest, over slot order, mask and bytes, is too.
+
+A rebuilt sample of a shard that was changed since is ``differs`` even where the changed bytes can no longer be decoded:
+the answer to "is it the same?" is known. ``unreadable`` is kept for what cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataguard.core.manifest import ManifestSet
+from dataguard.core.microbatch import NOTHING
+from dataguard.corpus.problems import RowProblem
+from dataguard.plan.slots import SlotStatus
+from dataguard.replay.answers import Delivered, ReplayMicrobatch, ReplaySample, ReplayStatus
+from dataguard.replay.rebuild import Rebuilt
+
+__all__ = ["compare_microbatch", "worst"]
+
+_ORDER: tuple[ReplayStatus, ...] = ("unreadable", "differs", "exact", "withheld", "skipped")
+
+
+def worst(statuses: Sequence[ReplayStatus]) -> ReplayStatus:
+    """The status of a whole from those of its parts.
+
+    >>> worst(["exact", "withheld"]), worst(["skipped", "skipped"]), worst(["exact", "differs"])
+    ('exact', 'skipped', 'differs')
+    """
+    return min(statuses, key=_ORDER.index)
+
+
+def compare_microbatch(
+    rebuilt: Rebuilt, records: NDArray[np.void], *, manifests: ManifestSet, source_names: Sequence[str]
+) -> ReplayMicrobatch:
+    """Compare one rebuilt microbatch with its records.
+
+    Parameters
+    ----------
+    records
+        RANKED_RECORD of this microbatch; none where the index has no record of it.
+    """
+    by_slot = {int(record["slot"]): record for record in records}
+    samples = tuple(
+        _sample(rebuilt, i, by_slot.get(slot), manifests, source_names)
+        for i, slot in enumerate(rebuilt.planned.slot.tolist())
+    )
+    status = worst([sample.status for sample in samples])
+    digest = rebuilt.microbatch.digest.hex()
+    recorded = next(
+        (value.hex() for value in (record["microbatch_digest"].tobytes() for record in records) if any(value)), None
+    )
+    if status == "exact" and recorded is not None and recorded != digest:
+        status = "differs"
+    return ReplayMicrobatch(
+        rank=rebuilt.microbatch.address.rank,
+        microbatch=rebuilt.microbatch.address.microbatch,
+        status=status,
+        digest=digest,
+        recorded=recorded,
+        samples=samples,
+    )
+
+
+def _sample(
+    rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, source_names: Sequence[str]
+) -> ReplaySample:
+    planned, microbatch = rebuilt.planned, rebuilt.microbatch
+    problem = rebuilt.problems.get(i)
+    digest = microbatch.digests[i][:8]
+    status, why = _judge(rebuilt, i, record, digest, problem)
+    substituted = planned.status[i] == SlotStatus.SUBSTITUTED
+    return ReplaySample(
+        slot=int(planned.slot[i]),
+        position=int(planned.position[i]),
+        source=source_names[int(planned.source[i])],
+        shard=manifests.shard_name(int(planned.shard[i])),
+        row=int(planned.row[i]),
+        delivered=Delivered(
+            shard=manifests.shard_name(int(planned.delivered_shard[i])), row=int(planned.delivered_row[i])
+        )
+        if substituted
+        else None,
+        status=status,
+        digest=digest.hex(),
+        recorded=None if record is None else record["digest"].tobytes().hex(),
+        length=int(microbatch.lengths[i]),
+        problem=why,
+    )
+
+
+def _judge(
+    rebuilt: Rebuilt, i: int, record: Any, digest: bytes, problem: RowProblem | None
+) -> tuple[ReplayStatus, str | None]:
+    planned = rebuilt.planned
+    nothing = planned.delivered_block[i] < 0
+    if record is not None:
+        difference = _other_row(rebuilt, i, record)
+        if difference is not None:
+            return "differs", difference
+    if nothing:
+        if record is not None and any(record["digest"].tobytes()):
+            return "differs", "something was delivered where the plan has nothing"
+        return ("skipped" if planned.status[i] == SlotStatus.SKIPPED else "withheld"), None
+    if problem is not None and rebuilt.microbatch.digests[i] == NOTHING:
+        return ("differs" if problem.kind == "changed" else "unreadable"), _told(problem)
+    if record is None:
+        return ("differs", _told(problem)) if problem is not None else ("exact", "not recorded; as the manifest has it")
+    if record["digest"].tobytes() != digest:
+        return "differs", _told(problem) if problem is not None else "the bytes are not those that were delivered"
+    return "exact", _told(problem) if problem is not None else None
+
+
+def _other_row(rebuilt: Rebuilt, i: int, record: Any) -> str | None:
+    """Where the record names another sample, or another fate of it, than the plan does."""
+    planned = rebuilt.planned
+    substituted = planned.status[i] == SlotStatus.SUBSTITUTED
+    ours = (
+        int(planned.position[i]),
+        int(planned.shard[i]),
+        int(planned.row[i]),
+        int(planned.status[i]),
+        int(planned.delivered_shard[i]) if substituted else -1,
+        int(planned.delivered_row[i]) if substituted else -1,
+    )
+    names = ("position", "shard", "row", "status", "delivered_shard", "delivered_row")
+    theirs = tuple(int(record[name]) for name in names)
+    different = [f"{name} {b} recorded, {a} rebuilt" for name, a, b in zip(names, ours, theirs, strict=True) if a != b]
+    return "; ".join(different) or None
+
+
+def _told(problem: RowProblem) -> str:
+    digests = ""
+    if problem.expected_shard_digest and problem.found_shard_digest != problem.expected_shard_digest:
+        digests = f" (shard digest {problem.expected_shard_digest} expected, {problem.found_shard_digest or 'none'} found)"
+    return f"{problem.shard} row {problem.row:,} is {problem.kind}: {problem.detail}{digests}"

@@ -1,0 +1,109 @@
+"""What happened to this run, for people: every event of the journal in a sentence, and what became of it since."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from dataguard.run.events import (
+    AttemptBegun,
+    Event,
+    Proposed,
+    Quarantined,
+    Released,
+    Revoked,
+    RunCreated,
+    SkipAdded,
+    kind_of,
+)
+from dataguard.run.journal import Entry
+from dataguard.run.pending import revoked_events
+from dataguard.run.reached import complete_steps
+from dataguard.run.run import Run
+
+__all__ = ["LogLine", "read_log"]
+
+State = Literal["applied", "pending", "revoked", "proposed", "done"]
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One event."""
+
+    number: int
+    time: str
+    by: str
+    kind: str
+    """The event's kind, as in the journal."""
+    state: State
+    """``applied`` by an attempt, ``pending`` until the next one begins, ``revoked``, ``proposed`` (no effect), or
+    ``done`` for what is a fact and not an amendment."""
+    text: str
+    """What it says, steps in the trainer's labels."""
+    event: Event
+
+
+def read_log(run: Run) -> tuple[tuple[LogLine, ...], tuple[str, ...]]:
+    """Every event in order, and what is wrong with the journal."""
+    read = run.read()
+    revoked = revoked_events(read.entries)
+    last_attempt = max((entry.number for entry in read.entries if isinstance(entry.event, AttemptBegun)), default=0)
+    complete = complete_steps(run)
+    lines = tuple(
+        LogLine(
+            number=entry.number,
+            time=entry.time,
+            by=entry.by,
+            kind=kind_of(entry.event),
+            state=_state(entry, revoked, last_attempt),
+            text=_text(run, entry.event, complete),
+            event=entry.event,
+        )
+        for entry in read.entries
+    )
+    return lines, run.problems()
+
+
+def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
+    if entry.number in revoked:
+        return "revoked"
+    if isinstance(entry.event, RunCreated | AttemptBegun):
+        return "done"
+    if isinstance(entry.event, Proposed):
+        return "proposed"
+    return "applied" if entry.number < last_attempt else "pending"
+
+
+def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
+    if isinstance(event, RunCreated):
+        return f"run {event.run} created: plan {event.plan[:16]}, skip mode {event.skip_mode}, fill {event.fill}"
+    if isinstance(event, AttemptBegun):
+        parent = "" if event.parent is None else f" from attempt {event.parent}"
+        reached = complete.get(event.attempt, event.fork_step)
+        skips = f", {len(event.skips)} skips" if event.skips else ""
+        withheld = f", {event.num_withheld:,} withheld" if event.num_withheld else ""
+        return (
+            f"attempt {event.attempt}{parent}: steps {run.label(event.fork_step):,}:{run.label(reached):,}, "
+            f"{event.world_size:,} ranks * microbatches of {event.microbatch_size:,}{skips}{withheld}"
+        )
+    if isinstance(event, SkipAdded):
+        return (
+            f"skip steps {_span(event.steps)} of attempt {event.attempt} (batches {_span(event.batches)}, positions "
+            f"{event.start:,}:{event.stop:,}): {event.reason}"
+        )
+    if isinstance(event, Quarantined):
+        what = f"the list {event.withheld[:16]}" if event.withheld else _record(event.shard, event.row)
+        return f"quarantine {what}: {event.reason}" + (f" ({event.evidence})" if event.evidence else "")
+    if isinstance(event, Released):
+        return f"release {_record(event.shard, event.row)}" + (f": {event.reason}" if event.reason else "")
+    if isinstance(event, Revoked):
+        return f"revoke event {event.event}" + (f": {event.reason}" if event.reason else "")
+    return f"propose to {event.proposal} {_record(event.shard, event.row)}: {event.reason}"
+
+
+def _span(span: tuple[int, int] | None) -> str:
+    return "none" if span is None else f"{span[0]:,}:{span[1]:,}"
+
+
+def _record(shard: str | None, row: int | None) -> str:
+    return f"{shard}" if row is None else f"{shard}:{row}"

@@ -1,0 +1,102 @@
+"""How is a past microbatch made again?
+
+Root, attempt, exceptions and step are all it takes: the attempt's steps give the positions, the stream the samples,
+the withheld set, fill and exceptions what each slot held, the reader the bytes. Nothing recorded of the step is used,
+so that comparing with the record proves something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dataguard.core.address import Address
+from dataguard.core.microbatch import Microbatch, assemble
+from dataguard.corpus.contents import slot_contents
+from dataguard.corpus.problems import RowProblem
+from dataguard.corpus.reader import RowReader
+from dataguard.plan.slots import PlannedSlots, plan_slots
+from dataguard.plan.steps import Steps
+from dataguard.run.exceptions import read_exceptions
+from dataguard.run.run import Run
+
+__all__ = ["Rebuilder", "Rebuilt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A microbatch made again, with what stood in the way."""
+
+    microbatch: Microbatch
+    planned: PlannedSlots
+    problems: Mapping[int, RowProblem]
+    """By place in the microbatch: rows that cannot be read any more, or that hold other bytes now."""
+
+
+class Rebuilder:
+    """Rebuilds steps of one attempt.
+
+    Parameters
+    ----------
+    run, attempt
+        Which attempt of which run.
+    roots
+        Where sources lie now, where that is another place than the run remembers.
+    """
+
+    def __init__(self, run: Run, attempt: int, *, roots: Mapping[str, str] | None = None) -> None:
+        self.attempt = run.attempts().attempt(attempt)
+        self.plan = run.plan_of(attempt)
+        self.stream = run.stream_of(attempt)
+        self.steps: Steps = run.steps_of(attempt)
+        self.withheld = run.withheld_of(attempt)
+        self.exceptions = read_exceptions(run.layout, attempt, range(self.attempt.geometry.world_size))
+        self.reader: RowReader = run.reader(attempt, roots=roots, verify="tell")
+        self.seq_len = self.plan.root.seq_len
+
+    def step(self, step: int, *, rank: int | None = None) -> Iterator[Rebuilt]:
+        """All microbatches of a step (counted from 0), or one rank's, in order of rank and microbatch."""
+        batch = self.steps.batch(step)
+        geometry = self.attempt.geometry
+        share, size = batch.size // geometry.world_size, geometry.microbatch_size
+        for each in range(geometry.world_size) if rank is None else [rank]:
+            planned = plan_slots(
+                batch,
+                self.stream,
+                self.withheld,
+                fill=self.plan.document.fill,
+                slots=range(each * share, (each + 1) * share),
+                epochs=self.attempt.epochs,
+                exceptions=self.exceptions,
+            )
+            for microbatch in range(share // size):
+                slots = planned.part(microbatch * size, (microbatch + 1) * size)
+                address = Address(step=step, rank=each, microbatch=microbatch)
+                yield self._microbatch(address, batch.batch, slots)
+
+    def _microbatch(self, address: Address, batch: int, slots: PlannedSlots) -> Rebuilt:
+        contents = slot_contents(self.reader, slots.delivered_block, slots.delivered_row, seq_len=self.seq_len)
+        problems = {i: content.problem for i, content in enumerate(contents) if content.problem is not None}
+        manifests = self.stream.manifest_set
+        microbatch = assemble(
+            address=address,
+            attempt=self.attempt.number,
+            batch=batch,
+            slots=range(int(slots.slot[0]), int(slots.slot[-1]) + 1),
+            positions=slots.position,
+            status=slots.status,
+            source=slots.source,
+            shard=slots.shard,
+            row=slots.row,
+            delivered_shard=slots.delivered_shard,
+            delivered_row=slots.delivered_row,
+            names=[manifests.shard_name(shard) for shard in slots.shard.tolist()],
+            contents=[content.value for content in contents],
+            seq_len=self.seq_len,
+            dtype=self.reader.token_dtype,
+        )
+        return Rebuilt(microbatch=microbatch, planned=slots, problems=problems)
+
+    def close(self) -> None:
+        """Let go of the reader."""
+        self.reader.close()

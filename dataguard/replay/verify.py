@@ -1,0 +1,270 @@
+"""Do journal, index, plan and data agree?
+
+1. *journal*: the chain of events is unbroken, and holds every head that frames headers have seen.
+2. *index*: every frame and sealed file is whole and in its place. A torn tail is reported and is no fault.
+3. *exactly once*: along the lineage no position is missing and none is there twice.
+4. *plan*: each recorded sample is the one that the plan has at its position, with what was withheld and why.
+5. *data*: every step is rebuilt and its digests compared with the record.
+
+A check that looked at nothing says so; verification is only good when something was checked and nothing was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.slots import SlotStatus
+from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck
+from dataguard.replay.compare import compare_microbatch
+from dataguard.replay.lookup import Lookup
+from dataguard.replay.rebuild import Rebuilder
+from dataguard.run.reached import recorded_heads
+
+__all__ = ["verify_run"]
+
+_MOST_FAULTS = 100
+_PADDING = (SlotStatus.SKIPPED, SlotStatus.ENDED)
+
+
+def verify_run(
+    lookup: Lookup,
+    *,
+    attempt: int | None = None,
+    data: bool = True,
+    roots: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> VerifyAnswer:
+    """Check a run along one lineage (default: the newest leaf's).
+
+    Parameters
+    ----------
+    data
+        Rebuild every delivered step and compare digests; otherwise the shards are not read.
+    progress
+        Called with steps rebuilt and steps in all.
+    """
+    run = lookup.run
+    checks = [_journal(lookup)]
+    if not len(lookup.tree):
+        checks.append(VerifyCheck(name="index", checked=0, unit="attempts", faults=(), notes=("no attempt has begun",)))
+        return VerifyAnswer(ok=not checks[0].faults, lineage=(), checks=tuple(checks))
+    checks.append(_index(lookup))
+    chain = lookup.tree.lineage(attempt)
+    checks += _once_and_plan(lookup, chain)
+    if data:
+        checks.append(_data(lookup, chain, roots, progress))
+    return VerifyAnswer(
+        ok=not any(check.faults for check in checks) and not run.problems(),
+        lineage=tuple(each.number for each in chain),
+        checks=tuple(checks),
+    )
+
+
+def _owned(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> Iterator[tuple[AttemptPlan, int, int | None]]:
+    """Each attempt of a lineage with the steps it owns there, ``first:stop``; the leaf's have no stop."""
+    for i, each in enumerate(chain):
+        yield each, each.fork_step, chain[i + 1].fork_step if i + 1 < len(chain) else None
+
+
+def _journal(lookup: Lookup) -> VerifyCheck:
+    run = lookup.run
+    read = run.read()
+    heads = [head for number in lookup.tree.numbers for head in recorded_heads(run, number)]
+    faults = [Fault(kind=problem.kind, message=problem.message) for problem in run.journal.check(heads)]
+    return VerifyCheck(name="journal", checked=len(read.entries), unit="events", faults=tuple(faults))
+
+
+def _index(lookup: Lookup) -> VerifyCheck:
+    faults: list[Fault] = []
+    notes: list[str] = []
+    checked = 0
+    for number in lookup.tree.numbers:
+        geometry = lookup.tree.attempt(number).geometry
+        steps = lookup.run.steps_of(number)
+        found = lookup.index.check(
+            number,
+            num_ranks=geometry.world_size,
+            num_microbatches=lambda step, geometry=geometry, steps=steps: geometry.num_microbatches(steps.size_of(step)),
+            next_delivered=steps.next_delivered,
+        )
+        checked += found.num_records
+        faults += [Fault(kind=problem.kind, message=problem.message) for problem in found.problems]
+        notes += found.torn
+    return VerifyCheck(name="index", checked=checked, unit="records", faults=tuple(faults), notes=tuple(notes))
+
+
+def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[VerifyCheck]:
+    once: list[Fault] = []
+    plan: list[Fault] = []
+    notes: list[str] = []
+    num_positions = num_records = num_substitutes = 0
+    for attempt, first, stop in _owned(lookup, chain):
+        complete = lookup.complete[attempt.number]
+        stop = complete if stop is None else stop
+        if stop > complete:
+            once.append(
+                Fault(
+                    kind="gap",
+                    message=f"attempt {attempt.number} is recorded to step {lookup.run.label(complete):,}, "
+                    f"but the next attempt goes on from step {lookup.run.label(stop):,}",
+                )
+            )
+        positions: list[NDArray[np.int64]] = []
+        damage: list[str] = []
+        for records in lookup.index.records(
+            attempt.number, steps=(first, stop), num_ranks=attempt.geometry.world_size, torn=[], damage=damage
+        ):
+            num_records += len(records)
+            num_substitutes += int((records["status"] == SlotStatus.SUBSTITUTED).sum())
+            positions.append(records["position"].astype(np.int64))
+            if len(plan) < _MOST_FAULTS:
+                plan += _against_plan(lookup, attempt, records)
+        seen = np.sort(np.concatenate(positions)) if positions else np.empty(0, np.int64)
+        num_positions += len(seen)
+        once += _gaps_and_doubles(lookup, attempt, seen, first, stop)
+    if num_substitutes:
+        notes.append(f"{num_substitutes:,} substitutes")
+    return [
+        VerifyCheck(
+            name="exactly once", checked=num_positions, unit="positions", faults=tuple(once[:_MOST_FAULTS]),
+            notes=tuple(notes),
+        ),
+        VerifyCheck(name="plan", checked=num_records, unit="samples", faults=tuple(plan[:_MOST_FAULTS])),
+    ]  # fmt: skip
+
+
+def _gaps_and_doubles(
+    lookup: Lookup, attempt: AttemptPlan, seen: NDArray[np.int64], first: int, stop: int
+) -> list[Fault]:
+    """Positions that steps ``first:stop`` of an attempt should have delivered, against those recorded."""
+    faults = []
+    doubled = np.unique(seen[1:][seen[1:] == seen[:-1]])
+    faults += [
+        Fault(kind="double", message=f"attempt {attempt.number}: position {position:,} is recorded twice")
+        for position in doubled[:_MOST_FAULTS].tolist()
+    ]
+    steps = lookup.run.steps_of(attempt.number)
+    start, end = steps.start_of(first), steps.start_of(stop)
+    want = np.arange(start, end, dtype=np.int64)
+    if steps.skip_mode == "jump":
+        want = want[~attempt.spans.contains(want)] if len(want) else want
+    else:
+        want = want[~_whole_holes(lookup, attempt, want, first, stop)] if attempt.skips and len(want) else want
+    missing = np.setdiff1d(want, seen)
+    extra = np.setdiff1d(seen, want)
+    for kind, which, text in (("gap", missing, "was never recorded"), ("extra", extra, "is no position of this stretch")):
+        for low, high in _runs(which)[:_MOST_FAULTS]:
+            what = f"position {low:,}" if high == low + 1 else f"positions {low:,}:{high:,}"
+            located = steps.locate(low) if kind == "gap" else None
+            at = f" (step {lookup.run.label(located.step):,})" if located is not None and hasattr(located, "step") else ""
+            faults.append(Fault(kind=kind, message=f"attempt {attempt.number}: {what}{at} {text}"))
+    return faults
+
+
+def _whole_holes(
+    lookup: Lookup, attempt: AttemptPlan, want: NDArray[np.int64], first: int, stop: int
+) -> NDArray[np.bool_]:
+    """Positions of steps that were skipped whole, which no record holds; those of partly skipped ones are padding."""
+    steps = lookup.run.steps_of(attempt.number)
+    cutting = attempt.cutting("hole")
+    hole = np.zeros(len(want), dtype=np.bool_)
+    step = first
+    while step < stop:
+        delivered = min(steps.next_delivered(step), stop)
+        if delivered > step:
+            low, high = cutting.cut(step).start, cutting.cut(delivered - 1).stop
+            hole |= (want >= low) & (want < high)
+        step = max(step + 1, delivered + 1) if delivered == step else delivered
+    return hole
+
+
+def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
+    if not len(values):
+        return []
+    cuts = np.flatnonzero(np.diff(values) > 1) + 1
+    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(values, cuts)]
+
+
+def _against_plan(lookup: Lookup, attempt: AttemptPlan, records: NDArray[np.void]) -> list[Fault]:
+    run = lookup.run
+    stream = run.stream_of(attempt.number)
+    samples = stream.samples(records["position"].astype(np.int64))
+    wrong = (samples.shard != records["shard"]) | (samples.row != records["row"].astype(np.int64))
+    wrong |= samples.source != records["source"]
+    wrong |= (samples.position % max(1, stream.root.lanes)) != samples.lane
+    withheld = run.withheld_of(attempt.number).mask(samples.shard, samples.row)
+    padding = np.isin(records["status"], [int(status) for status in _PADDING])
+    delivered = (records["status"] == SlotStatus.LIVE) & (withheld > 0)
+    faults = []
+    for i in np.flatnonzero(wrong | (delivered & ~padding))[:_MOST_FAULTS].tolist():
+        record = records[i]
+        names = stream.manifest_set
+        if wrong[i]:
+            text = (
+                f"records {names.shard_name(int(record['shard'])) if record['shard'] < names.num_shards else record['shard']} "
+                f"row {int(record['row']):,}; the plan has {names.shard_name(int(samples.shard[i]))} row {int(samples.row[i]):,}"
+            )
+        else:
+            text = f"was delivered although event {int(withheld[i])} withholds its row"
+        faults.append(
+            Fault(
+                kind="plan",
+                message=f"attempt {attempt.number}, step {run.label(int(record['step'])):,}, "
+                f"position {int(record['position']):,} {text}",
+            )
+        )
+    return faults
+
+
+def _data(
+    lookup: Lookup,
+    chain: tuple[AttemptPlan, ...],
+    roots: Mapping[str, str] | None,
+    progress: Callable[[int, int], None],
+) -> VerifyCheck:
+    faults: list[Fault] = []
+    notes: list[str] = []
+    checked = done = 0
+    stretches = []
+    for attempt, first, stop in _owned(lookup, chain):
+        complete = lookup.complete[attempt.number]
+        stretches.append((attempt, first, min(complete, complete if stop is None else stop)))
+    total = sum(max(0, stop - first) for _, first, stop in stretches)
+    for attempt, first, stop in stretches:
+        rebuilder = Rebuilder(lookup.run, attempt.number, roots=roots)
+        step = first
+        while (step := rebuilder.steps.next_delivered(step)) < stop:
+            records = lookup.index.step(attempt.number, step, num_ranks=attempt.geometry.world_size).records
+            for rebuilt in rebuilder.step(step):
+                address = rebuilt.microbatch.address
+                own = records[(records["rank"] == address.rank) & (records["microbatch"] == address.microbatch)]
+                answer = compare_microbatch(
+                    rebuilt,
+                    own,
+                    manifests=rebuilder.stream.manifest_set,
+                    source_names=rebuilder.stream.source_names,
+                )
+                checked += len(answer.samples)
+                faults += [
+                    Fault(
+                        kind=sample.status,
+                        message=f"step {lookup.run.label(step):,}, rank {address.rank}, microbatch {address.microbatch}: "
+                        f"{sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, {sample.digest} rebuilt"
+                        + (f"; {sample.problem}" if sample.problem else ""),
+                    )
+                    for sample in answer.samples
+                    if sample.status in {"differs", "unreadable"}
+                ]
+            step += 1
+            done += 1
+            progress(done, total)
+        rebuilder.close()
+    if len(faults) > _MOST_FAULTS:
+        notes.append(f"{len(faults):,} samples in all; the first {_MOST_FAULTS} are listed")
+    return VerifyCheck(
+        name="data", checked=checked, unit="samples", faults=tuple(faults[:_MOST_FAULTS]), notes=tuple(notes)
+    )

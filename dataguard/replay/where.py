@@ -1,0 +1,228 @@
+"""When was this record trained on, and when will it be?
+
+1. Every attempt owns a stretch of positions: from its start to where its record ends, and, on the lineage asked for,
+   on to a limit that nobody has reached yet.
+2. The stream's exact inverse gives the positions in that stretch at which the record stands; the attempt's steps turn
+   each into a step and a slot, or say that it is skipped.
+3. Where the record was delivered, its own entry in the index says what really stood in the slot.
+4. As a substitute a record stands where no inverse leads: those deliveries are found in the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dataguard.core.manifest import Manifest, ManifestSet
+from dataguard.errors import NotInRun
+from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.skips import SkippedBy as PlannedSkip
+from dataguard.plan.slots import SlotStatus, plan_slots
+from dataguard.plan.steps import Steps
+from dataguard.plan.stream import Placement, Stream
+from dataguard.replay.answers import Delivered, Placed, WhereAnswer
+from dataguard.replay.lookup import Lookup
+
+__all__ = ["where_record"]
+
+
+def where_record(
+    lookup: Lookup, shard: str, row: int, *, attempt: int | None = None, until: int | None = None
+) -> WhereAnswer:
+    """Every place, delivered and planned, that holds one record.
+
+    Parameters
+    ----------
+    shard, row
+        ``SOURCE/path`` (or an ending of it that only one shard has), and the stored row (of a window its number).
+    attempt
+        The lineage by which deliveries are called live or abandoned; default the newest leaf's.
+    until
+        First step (in the trainer's labels) that is not searched for planned places; default the end of the current
+        epoch of the record's source.
+
+    Raises
+    ------
+    NotInRun
+        No such shard, or no such row in it.
+    """
+    run = lookup.run
+    leaf = lookup.tree.newest if attempt is None else attempt
+    places: list[Placed] = []
+    limit = None if until is None else run.step(until)
+    name = _full_name(run.stream_of(leaf).manifest_set, shard)
+    for number in lookup.tree.numbers:
+        stream = run.stream_of(number)
+        try:
+            shards = [each for each in stream.manifest_set.find_shards(name) if stream.manifest_set.shard_name(each) == name]
+        except NotInRun:
+            continue
+        places += _Searched(lookup, number, leaf, stream).places(shards, row, limit)
+    places.sort(key=lambda place: (place.position, place.attempt))
+    reason = _rejected(run.stream_of(leaf).manifest_set, name, row, run.plan.root.seq_len)
+    return WhereAnswer(
+        shard=name,
+        row=row,
+        until=until,
+        deliverable=reason is None,
+        reason=reason,
+        places=tuple(places),
+    )
+
+
+class _Searched:
+    """One attempt, searched for a record."""
+
+    def __init__(self, lookup: Lookup, number: int, leaf: int, stream: Stream) -> None:
+        self.lookup = lookup
+        self.run = lookup.run
+        self.attempt: AttemptPlan = lookup.tree.attempt(number)
+        self.leaf = leaf
+        self.stream = stream
+        self.steps: Steps = self.run.steps_of(number)
+        self.withheld = self.run.withheld_of(number)
+        self.fill = self.run.plan_of(number).document.fill
+        self.delivered_stop = self._delivered_stop()
+
+    def places(self, shards: list[int], row: int, limit: int | None) -> Iterator[Placed]:
+        """All places of the record in this attempt's stretch."""
+        for shard in shards:
+            stop = self.delivered_stop
+            if self.attempt.number == self.leaf:
+                stop = max(stop, self._planned_stop(shard, limit))
+            for placement in self.stream.find(shard, row, start=self.attempt.start_position, stop=stop):
+                yield self._placed(placement)
+            yield from self._as_substitute(shard, row)
+
+    def _delivered_stop(self) -> int:
+        """One past the last position recorded, unfinished steps included."""
+        stop = self.lookup.complete[self.attempt.number]
+        position = self.steps.start_of(stop)
+        records = self.lookup.index.step(
+            self.attempt.number, stop, num_ranks=self.attempt.geometry.world_size
+        ).records
+        return max(position, int(records["position"].max()) + 1) if len(records) else position
+
+    def _planned_stop(self, shard: int, limit: int | None) -> int:
+        if limit is not None:
+            return self.steps.start_of(limit)
+        source = self.stream.manifest_set.source_name(shard)
+        begun = self.stream.epochs_begun(source, self.delivered_stop)
+        try:
+            return self.stream.end_of_epoch(source, begun[1] if begun else 0)
+        except NotInRun:
+            return self.delivered_stop
+
+    def _placed(self, placement: Placement) -> Placed:
+        run, position = self.run, placement.position
+        located = self.steps.locate(position)
+        if isinstance(located, PlannedSkip):
+            return Placed(
+                label="skipped",
+                attempt=self.attempt.number,
+                step=None,
+                batch=run.label(self.steps.batch_index(position)),
+                rank=None,
+                microbatch=None,
+                slot=None,
+                position=position,
+                epoch=placement.epoch,
+                status="skipped",
+                skips=self.lookup.explain(located),
+            )
+        status = None
+        if position < self.delivered_stop:
+            records = self.lookup.index.step(
+                self.attempt.number, located.step, num_ranks=self.attempt.geometry.world_size
+            ).records
+            mine = records[records["position"] == position]
+            if len(mine):
+                status = SlotStatus(int(mine["status"][0])).name.lower()
+        planned = status is None
+        if status is None:
+            batch = self.steps.batch(located.step)
+            slot = plan_slots(
+                batch,
+                self.stream,
+                self.withheld,
+                fill=self.fill,
+                slots=range(located.slot, located.slot + 1),
+                epochs=self.attempt.epochs,
+            )
+            status = SlotStatus(int(slot.status[0])).name.lower()
+        return self._at(located.step, located.slot, position, placement.epoch, status, planned=planned)
+
+    def _at(
+        self,
+        step: int,
+        slot: int,
+        position: int,
+        epoch: int,
+        status: str,
+        *,
+        planned: bool = False,
+        substitute_for: Delivered | None = None,
+    ) -> Placed:
+        batch = self.steps.batch(step)
+        share, size = batch.size // self.attempt.geometry.world_size, self.attempt.geometry.microbatch_size
+        return Placed(
+            label="planned"
+            if planned
+            else self.lookup.tree.label(self.attempt.number, step, self.lookup.complete, self.leaf),
+            attempt=self.attempt.number,
+            step=self.run.label(step),
+            batch=self.run.label(batch.batch),
+            rank=slot // share,
+            microbatch=slot % share // size,
+            slot=slot,
+            position=position,
+            epoch=epoch,
+            status=status,
+            substitute_for=substitute_for,
+        )
+
+    def _as_substitute(self, shard: int, row: int) -> Iterator[Placed]:
+        for records in self.lookup.index.notable(self.attempt.number, num_ranks=self.attempt.geometry.world_size):
+            mine = records[(records["delivered_shard"] == shard) & (records["delivered_row"] == row)]
+            if not len(mine):
+                continue
+            samples = self.stream.samples(mine["position"].astype(np.int64))
+            for record, epoch in zip(mine, samples.epoch.tolist(), strict=True):
+                planned = Delivered(
+                    shard=self.stream.manifest_set.shard_name(int(record["shard"])), row=int(record["row"])
+                )
+                yield self._at(
+                    int(record["step"]),
+                    int(record["slot"]),
+                    int(record["position"]),
+                    epoch,
+                    "substitute",
+                    substitute_for=planned,
+                )
+
+
+def _full_name(manifests: ManifestSet, name: str) -> str:
+    return manifests.shard_name(manifests.find_shards(name)[0])
+
+
+def _rejected(manifests: ManifestSet, name: str, row: int, seq_len: int | None) -> str | None:
+    """Why a record has no place in the stream; None where it has one. NotInRun where there is no such row."""
+    shard = manifests.find_shards(name)[-1]
+    which, local = manifests.split_shard(shard)
+    manifest: Manifest = manifests.manifests[which]
+    entry = manifest.shards[local]
+    num_rows = entry.num_rows if seq_len is None else entry.num_rows // seq_len
+    if not 0 <= row < num_rows:
+        raise NotInRun(
+            f"{'row' if seq_len is None else 'window'} {row:,} is not in shard {name}", allowed=f"0:{num_rows:,}"
+        )
+    if entry.effect == "excluded":
+        return "its shard is excluded: nothing of it could be trusted"
+    if seq_len is not None:
+        return None
+    block = manifest.block_of(local, row)
+    span = slice(int(manifest.rejected_starts[block]), int(manifest.rejected_starts[block + 1]))
+    hit = manifest.rejected[span]
+    hit = hit[hit["row"] == row]
+    return f"rejected at the scan: {manifest.codes[int(hit['code'][0])]}" if len(hit) else None
