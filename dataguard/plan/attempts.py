@@ -92,6 +92,8 @@ class AttemptPlan:
     skips: tuple[Skip, ...] = ()
     """Every skip unrevoked when it began, wherever it lies."""
     withheld: tuple[Withheld, ...] = ()
+    epochs: int | None = None
+    """Whole epochs after which its stream is padding; None where it has no such end."""
     spans: SpanSet = field(init=False, repr=False, compare=False)
     """The skips as one merged set."""
 
@@ -114,6 +116,8 @@ class AttemptPlan:
                 f"attempt {self.number} begins at step {self.fork_step:,}, position {self.start_position:,}",
                 allowed="a step of at least 0, and a position no lower than the step",
             )
+        if self.epochs is not None and self.epochs < 1:
+            raise AttemptError(f"attempt {self.number} of {self.epochs} epochs cannot be", allowed="at least 1")
         check_starts("mixture", self.mixtures)
         check_starts("batch size", self.batch_sizes)
         for entry in self.planned_batch_sizes:
@@ -199,6 +203,7 @@ def attempt_digest(root: Root, attempt: AttemptPlan) -> str:
             "world_size": attempt.geometry.world_size,
             "microbatch_size": attempt.geometry.microbatch_size,
         },
+        "epochs": attempt.epochs,
         "policy": None,
         "profile": None,
         "transform": None,

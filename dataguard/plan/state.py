@@ -39,8 +39,8 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     version: Literal[1] = 1
     root_digest: Sha256
     """`Root.digest` of the run's plan."""
-    attempt: Annotated[int, msgspec.Meta(ge=1)]
-    """The attempt that wrote the state, and the parent of whichever resumes from it."""
+    attempt: Annotated[int, msgspec.Meta(ge=0)]
+    """The attempt that wrote the state, and the parent of whichever resumes from it; 0 where none had begun yet."""
     next_step: Annotated[int, msgspec.Meta(ge=0)]
     """The next step to deliver, counted from 0 whatever the trainer's labels."""
     journal_head: JournalHead

@@ -221,6 +221,10 @@ class Steps:
             stop_position=cut.stop,
         )
 
+    def size_of(self, step: int) -> int:
+        """Slots of a step's batch, G."""
+        return self._cuttings[self._owner_of_step(step)].cut(step).size
+
     def start_of(self, step: int) -> int:
         """One past the last position of the step before: where an attempt that forks at `step` begins."""
         return self._cuttings[self._owner_of_step(step)].stop_before(step)

@@ -192,6 +192,11 @@ class Run:
             )
         return cls._read(layout, journal)
 
+    @staticmethod
+    def exists(path: str | Path) -> bool:
+        """Whether a run stands there: whether its journal has any event."""
+        return Journal(Layout(Path(path))).read().head.number > 0
+
     @classmethod
     def _read(cls, layout: Layout, journal: Journal) -> Run:
         read = journal.read()
@@ -278,7 +283,12 @@ class Run:
 
     def pending(self, read: JournalRead | None = None) -> Pending:
         """What an attempt that began now would skip and withhold."""
-        return self._fold((self.read() if read is None else read).entries)
+        return self.fold((self.read() if read is None else read).entries)
+
+    def fold(self, entries: Sequence[Entry], lists: Mapping[str, list[Target]] | None = None) -> Pending:
+        """What stands after just these events; `lists` are lists that are not kept (yet), by digest."""
+        known = lists or {}
+        return fold(entries, lambda digest: known[digest] if digest in known else self.read_list(digest))
 
     def read_list(self, digest: str) -> list[Target]:
         """Shards and rows of a kept list."""
@@ -400,11 +410,8 @@ class Run:
 
     def _rebuilt(self, read: JournalRead) -> Rebuilt:
         if self._built is None or self._built[0] != read.head or read.problems:
-            self._built = (read.head, rebuild(read, self.document, self.plan_document, self._fold))
+            self._built = (read.head, rebuild(read, self.document, self.plan_document, self.fold))
         return self._built[1]
-
-    def _fold(self, entries: Sequence[Entry]) -> Pending:
-        return fold(entries, self.read_list)
 
     def _require_same_list(self, plan: Plan, withhold_file: str | Path) -> None:
         digest = list_digest(withheld_targets(plan, withhold_file))
