@@ -17,7 +17,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -141,19 +141,20 @@ def build_manifest(
     finished = scan_all(
         jobs, num_workers=num_workers, scan=scan_or_reuse, partial_dir=os.fspath(partial_dir) if partial_dir else ""
     )
-    for index, scan in finished:
-        scans[index] = scan
-        done_bytes += jobs[index].size_bytes
-        if progress:
-            progress(
-                BuildProgress(
-                    num_shards=len(jobs),
-                    num_done=len(scans),
-                    total_bytes=total_bytes,
-                    done_bytes=done_bytes,
-                    shard=jobs[index].name,
+    with closing(finished):  # whatever ends the loop ends the workers, and now
+        for index, scan in finished:
+            scans[index] = scan
+            done_bytes += jobs[index].size_bytes
+            if progress:
+                progress(
+                    BuildProgress(
+                        num_shards=len(jobs),
+                        num_done=len(scans),
+                        total_bytes=total_bytes,
+                        done_bytes=done_bytes,
+                        shard=jobs[index].name,
+                    )
                 )
-            )
     manifest, details = _assemble(found, options, [scans[i] for i in range(len(jobs))])
     account = take_account(manifest)
     hints = {}

@@ -167,7 +167,7 @@ def _manifest(header: ManifestHeader, table: pa.Table) -> Manifest:
         blocks["digest"] = np.frombuffer(digests.buffers()[1], "V16")[start // 16 : start // 16 + table.num_rows]
     names = [source.name for source in header.sources]
     places = {name: i for i, name in enumerate(names)}
-    columns = {name: table.column(name).take(firsts).to_pylist() for name in SHARD_COLUMNS}
+    columns = {name: _of_shards(table, name, firsts) for name in SHARD_COLUMNS}
     shards = tuple(
         Shard(
             source=places[source_words[source]],
@@ -219,6 +219,15 @@ def _rejected(table: pa.Table) -> tuple[NDArray[np.void], tuple[str, ...]]:
 
 def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
     return np.asarray(table.column(name), np.int64)
+
+
+def _of_shards(table: pa.Table, name: str, firsts: NDArray[np.intp]) -> list[Any]:
+    """One value a shard, from its first block."""
+    if name in {"shard_bytes", "shard_rows"}:
+        numbers: list[Any] = _numbers(table, name)[firsts].tolist()
+        return numbers
+    codes, words = _coded(table, name)
+    return [words[code] for code in codes[firsts].tolist()]
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:

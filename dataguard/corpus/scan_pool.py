@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -49,7 +49,7 @@ class _Worker:
 
 def scan_all(
     jobs: Sequence[ScanJob], *, num_workers: int, scan: Callable[[ScanJob, str], ShardScan], partial_dir: str
-) -> Iterator[tuple[int, ShardScan]]:
+) -> Generator[tuple[int, ShardScan]]:
     """Scan every job; (index, scan) in the order they finish.
 
     Parameters

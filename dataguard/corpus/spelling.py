@@ -18,7 +18,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from glob import escape
 from pathlib import Path
 
 from dataguard.corpus.storage import RemoteRoot, is_url
@@ -103,6 +102,12 @@ class Pattern:
 
     text: str
 
+    def __post_init__(self) -> None:
+        try:
+            _compiled(self.text)
+        except re.error as error:
+            raise UsageError(f"pattern {self.text!r} cannot be", found=str(error)) from error
+
     def matches(self, path: str) -> bool:
         """Whether a relative path, or a folder above it, is matched."""
         return _compiled(self.text).match(path + "/") is not None
@@ -137,7 +142,7 @@ def _part(part: str) -> str:
         elif char == "?":
             out.append("[^/]")
         elif close > 0:
-            inner = part[at:close].replace("\\", r"\\")
+            inner = re.sub(r"([\\\[&~|])", r"\\\1", part[at:close])
             out.append(f"[^/{inner[1:]}]" if inner[0] in "!^" else f"(?!/)[{inner}]")
             at = close + 1
         else:
@@ -180,7 +185,7 @@ def _local(where: str) -> tuple[str, Pick]:
         root = "/".join(parts[:plain]) or "/"
         if not os.path.isdir(root):
             raise UsageError(f"pattern {where} matches nothing", found=f"no folder {root}")
-        return root, Pick(spelled=where, pattern="/".join(parts[plain:]))
+        return root, Pick(spelled=where, pattern=Pattern("/".join(parts[plain:])).text)
     parent = Path(full).parent
     near = sorted(entry.name for entry in parent.iterdir())[:6] if parent.is_dir() else []
     raise UsageError(
@@ -227,7 +232,7 @@ def _joined(name: str, parts: list[tuple[str, Pick]]) -> SourceSpec:
             Pick(
                 spelled=pick.spelled,
                 path=front + pick.path if pick.path else "",
-                pattern=escape(front) + pick.pattern if pick.pattern else "",
+                pattern=front + pick.pattern if pick.pattern else "",
                 under="" if pick.path or pick.pattern else below,
             )
         )
