@@ -182,6 +182,7 @@ def test_an_amended_plan_keeps_its_root_and_its_later_entries() -> None:
     assert reweighed.left_out == ("code",)
     before = plan.amended(80, weights={"web": 1}).document.mixtures[1]
     assert before.manifest == TEXT.digest
+    assert both.amended(80, weights={"web": 1}).document.mixtures[1].manifest == GROWN.digest
     for change in ({"manifest": GROWN}, {"weights": {"web": 1}}):
         with pytest.raises(PlanError, match="from position 0 on"):
             plan.amended(0, **change)

@@ -14,6 +14,7 @@ from tests.plan.small import small_manifest
 
 OLD = small_manifest({"web": {"a": [5, 4], "b": [7], "c": [3]}, "x": {"web/a": [6]}})
 NEW = small_manifest({"web": {"a": [5, 4], "d": [8]}})
+LOOKALIKE = small_manifest({"x": {"web/a": [6]}})
 BOTH = ManifestSet([OLD, NEW])
 NAMES = [BOTH.shard_name(shard) for shard in range(BOTH.num_shards)]
 
@@ -48,6 +49,9 @@ def test_a_name_is_taken_whole_in_every_manifest_that_holds_it() -> None:
     ours = WithheldSet.of([Withheld(shard="web/a", event=4, reason="damaged")], BOTH)
     held = [NAMES[shard] for shard in range(BOTH.num_shards) if ours.event_of(shard, 0)]
     assert held == ["web/a", "web/a"], "of both manifests, and not x/web/a, which only ends like it"
+    other = WithheldSet.of([Withheld(shard="web/a", event=4, reason="damaged")], ManifestSet([LOOKALIKE]))
+    assert not other
+    assert [entry.shard for entry in other.unknown] == ["web/a"]
 
 
 def test_no_entries_withhold_nothing() -> None:
