@@ -47,6 +47,7 @@ _RECORDS = {
 _FLAGGED = {
     "damaged-groups": "some row groups cannot be decoded; the others are delivered",
     "trailing-bytes": "there are bytes after the end of the data; what stands before them is delivered",
+    "wrong-row-count": "the Parquet footer counts other rows than its row groups hold; what they hold is delivered",
     "truncated-stream": "the compressed stream ends early; the whole records before the cut are delivered",
 }
 _EXCLUDED = {
@@ -55,6 +56,7 @@ _EXCLUDED = {
     "bad-npy-header": "the file does not begin with a NumPy header, or its header makes no sense",
     "bad-shape": "the array has no dimension, or more than two",
     "bad-stream-header": "the file is not the compressed stream that its name says",
+    "changed-while-scanned": "the file was written to while it was scanned",
     "compressed-container": "a file whose parts are reached at random lies inside a compressed stream",
     "corrupt-stream": "the compressed stream cannot be decoded any further",
     "duplicate-column": "several columns have the name of the text column",
@@ -65,6 +67,7 @@ _EXCLUDED = {
     "not-integers": "the array holds no integers",
     "not-json-lines": "the file is text or JSON, and not one JSON object a line",
     "too-short": "the file is shorter than its header says",
+    "unreadable": "the file cannot be opened or read",
     "unreadable-groups": "no row group can be decoded",
     "window-too-large": "the compressed stream asks for a larger window than the limit",
 }

@@ -11,7 +11,7 @@ A format never opens a path and never caches: it is given a `ShardFile`, which d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -81,7 +81,8 @@ class ScanEnd:
 class ReadBlock:
     """The rows of one block.
 
-    For text: `text` is a `pa.LargeBinaryArray` of num_rows entries, null where the row is rejected.
+    For text: `text` is a `pa.LargeBinaryArray` of num_rows entries, null where the row is rejected. A file that was
+    changed may reject other rows than its scan did: a null that the manifest does not know of is a changed shard.
     For tokens: `tokens` is a 1-D native-endian integer array of num_rows ids.
     """
 
@@ -158,7 +159,7 @@ class Format(Protocol):
         ...
 
     def read_all(
-        self, shard: ShardFile, places: list[BlockPlace], options: ScanOptions, *, fields: bool = False
+        self, shard: ShardFile, places: Sequence[BlockPlace], options: ScanOptions, *, fields: bool = False
     ) -> Iterator[ReadBlock]:
         """These blocks, given in row order, decoding the shard once at most: what fills the local cache.
 

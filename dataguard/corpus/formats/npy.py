@@ -1,0 +1,203 @@
+"""How is a NumPy file of token ids read?
+
+The header says type, order and shape; the ids follow without a gap, so a block is a byte range. A row is one id of the
+array flattened row by row. Any integer type of any byte order is read, one or two dimensions; what is stored column by
+column is refused, since its flat order is not the order of its rows. Nothing is ever unpickled.
+
+The digest of a block is taken over little-endian ids of the stored width, so byte order does not change it.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dataguard.core.digests import block_digest
+from dataguard.corpus.formats.lines import ByteRanges
+from dataguard.corpus.formats.protocol import (
+    BlockPlace,
+    Finding,
+    ReadBlock,
+    ScanEnd,
+    ScannedBlock,
+    ScanOptions,
+    ShardFile,
+)
+from dataguard.corpus.formats.streams import DecodedStream
+from dataguard.errors import ShardDamaged
+
+__all__ = ["NumpyTokens"]
+
+_MAGIC = b"\x93NUMPY"
+_MOST_HEADER_BYTES = 1 << 16
+
+
+class NumpyTokens:
+    """NumPy files: `Format` of tokens, a run of ids a block."""
+
+    name: str = "npy"
+    kind: Literal["text", "tokens"] = "tokens"
+    random_access: bool = True
+
+    def recognise(self, head: bytes, path: str) -> int:
+        r"""2 where the head has NumPy's magic number, 1 where only the name says so, else 0.
+
+        >>> NumpyTokens().recognise(b"\x93NUMPY", "x"), NumpyTokens().recognise(b"", "x.npy")
+        (2, 1)
+        """
+        if head.startswith(_MAGIC):
+            return 2
+        return int(path.lower().removesuffix(".gz").removesuffix(".zst").endswith(".npy"))
+
+    def scan(self, shard: ShardFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:
+        """Blocks in row order, then exactly one ScanEnd."""
+        with shard.open() as file:
+            stream = DecodedStream.of(shard, file, options)
+            ranges = ByteRanges(stream)
+            layout = _read_layout(ranges, shard)
+            if isinstance(layout, Finding):
+                yield ScanEnd(findings=(*stream.findings, layout))
+                return
+            for first in range(0, layout.num_tokens, options.block_tokens):
+                num_tokens = min(options.block_tokens, layout.num_tokens - first)
+                offset = layout.header_bytes + first * layout.dtype.itemsize
+                content = ranges.take(offset, num_tokens * layout.dtype.itemsize)
+                if len(content) != num_tokens * layout.dtype.itemsize:
+                    found = offset + len(content)
+                    yield ScanEnd(findings=(*stream.findings, layout.too_short(found)), item_type=layout.dtype.str)
+                    return
+                ids = np.frombuffer(content, dtype=layout.dtype)
+                yield ScannedBlock(
+                    place=BlockPlace(
+                        first_row=first, num_rows=num_tokens, offset_bytes=offset, size_bytes=len(content)
+                    ),
+                    content_bytes=len(content),
+                    digest=_digest(ids),
+                )
+            rest = ranges.drain(layout.num_bytes)
+        findings = list(stream.findings)
+        if rest:
+            detail = f"trailing bytes after the array ({rest:,} bytes): {layout.num_bytes:,} bytes are expected"
+            findings.append(Finding(code="trailing-bytes", detail=detail, offset_bytes=layout.num_bytes))
+        yield ScanEnd(findings=tuple(findings), item_type=layout.dtype.str)
+
+    def read(self, shard: ShardFile, place: BlockPlace, options: ScanOptions, *, fields: bool = False) -> ReadBlock:
+        """The ids of one block, native-endian. ShardDamaged where they cannot be read any more."""
+        return next(self.read_all(shard, [place], options, fields=fields))
+
+    def read_all(
+        self, shard: ShardFile, places: Sequence[BlockPlace], options: ScanOptions, *, fields: bool = False
+    ) -> Iterator[ReadBlock]:
+        """These blocks, given in row order, decoding the shard once at most."""
+        with shard.open() as file:
+            # a plain file is reached at random, a compressed one from its beginning
+            is_plain = shard.compression == "none"
+            ranges = _FileRanges(file) if is_plain else ByteRanges(DecodedStream.of(shard, file, options))
+            layout = _read_layout(ranges, shard)
+            if isinstance(layout, Finding):
+                raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=layout.detail)
+            for place in places:
+                content = ranges.take(place.offset_bytes, place.size_bytes) if place.num_rows else b""
+                if len(content) != place.num_rows * layout.dtype.itemsize:
+                    raise ShardDamaged(
+                        f"tokens {place.first_row:,}:{place.first_row + place.num_rows:,} of shard {shard.name} "
+                        "cannot be read any more",
+                        found=f"{len(content):,} bytes of {layout.dtype.str} ids",
+                        allowed=f"{place.num_rows * layout.dtype.itemsize:,} bytes",
+                        todo="see whether the file was changed: dataguard manifest verify",
+                    )
+                ids = np.frombuffer(content, dtype=layout.dtype)
+                yield ReadBlock(
+                    tokens=ids.astype(layout.dtype.newbyteorder("="), copy=False),
+                    fields=pa.table({}) if fields else None,
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """What a header says, where it is a layout that can be read."""
+
+    dtype: np.dtype[Any]
+    num_tokens: int
+    header_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of header and array together."""
+        return self.header_bytes + self.num_tokens * self.dtype.itemsize
+
+    def too_short(self, found_bytes: int) -> Finding:
+        detail = f"{self.num_tokens:,} tokens of {self.dtype.str} make {self.num_bytes:,} bytes, found {found_bytes:,}"
+        return Finding(code="too-short", detail=detail, offset_bytes=found_bytes)
+
+
+class _FileRanges:
+    """Byte ranges of a plain file, in any order."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def take(self, offset_bytes: int, size_bytes: int) -> bytes:
+        """Bytes from an offset on, fewer only where the file ends."""
+        self._file.seek(offset_bytes)
+        return self._file.read(size_bytes)
+
+
+def _read_layout(ranges: ByteRanges | _FileRanges, shard: ShardFile) -> _Layout | Finding:
+    """The header at the beginning of a stream, or what is wrong with it."""
+    prefix = bytes(ranges.take(0, 12))
+    if prefix[:6] != _MAGIC:
+        begins = f", it begins with {prefix[:6]!r}" if prefix else ""
+        size_bytes = shard.size_bytes
+        return Finding(code="bad-npy-header", detail=f"{shard.name} is no npy file ({size_bytes:,} bytes){begins}")
+    major = prefix[6] if len(prefix) > 6 else 0
+    start = 10 if major == 1 else 12
+    length = int.from_bytes(prefix[8:start], "little")
+    if len(prefix) < start or major not in (1, 2, 3) or length > _MOST_HEADER_BYTES:
+        return Finding(code="bad-npy-header", detail=f"version {major} with a header of {length:,} bytes")
+    header = prefix[start:] + bytes(ranges.take(12, max(start + length - 12, 0)))
+    if len(header) < length:
+        return Finding(
+            code="bad-npy-header",
+            detail=f"the header has {length:,} bytes, the file ends after {len(header):,} of them",
+        )
+    try:
+        described = _parse_header(header[:length].decode("utf-8" if major == 3 else "latin-1"))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        return Finding(code="bad-npy-header", detail=f"the header makes no sense: {error}")
+    dtype, is_fortran, shape = described
+    if dtype is None or dtype.kind not in "iu":
+        return Finding(code="not-integers", detail=f"an array of {dtype or 'a compound type'}")
+    if not 1 <= len(shape) <= 2:
+        return Finding(code="bad-shape", detail=f"shape {shape}, allowed are one or two dimensions")
+    if is_fortran and sum(size > 1 for size in shape) > 1:
+        todo = "write it again from numpy.ascontiguousarray(array)"
+        return Finding(code="fortran-order", detail=f"shape {shape} is stored column by column: {todo}")
+    return _Layout(dtype=dtype, num_tokens=math.prod(shape), header_bytes=start + length)
+
+
+def _parse_header(text: str) -> tuple[np.dtype[Any] | None, bool, tuple[int, ...]]:
+    """Type (None for a compound one), whether in Fortran order, and shape; ValueError where the header is none."""
+    header = ast.literal_eval(re.sub(r"(\d)L\b", r"\1", text.strip()))  # Python 2 wrote 10L
+    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+        raise ValueError(f"not the three entries that are expected: {text.strip()[:80]!r}")
+    shape = header["shape"]
+    if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"shape {shape!r}")
+    if header["fortran_order"] not in (True, False):
+        raise ValueError(f"fortran_order {header['fortran_order']!r}")
+    descr = header["descr"]
+    return (np.dtype(descr) if isinstance(descr, str) else None), bool(header["fortran_order"]), shape
+
+
+def _digest(ids: NDArray[Any]) -> bytes:
+    little = np.ascontiguousarray(ids.astype(ids.dtype.newbyteorder("<"), copy=False))
+    return block_digest(np.array([len(ids)]), little.view(np.uint8).data)

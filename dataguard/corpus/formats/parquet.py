@@ -1,0 +1,233 @@
+"""How is a Parquet file scanned by row groups, and a row group read again?
+
+A row group is a block; one without rows is none, and moves no row number. The text column may have any type of Arrow
+that holds strings or bytes, so shards of one source may differ in it: its content becomes large binary, values
+uncopied where Arrow allows it. A null is a rejected row, and so is a value that is not UTF-8, whatever the column
+promises (Arrow does not look). Page checksums are verified where the writer stored them.
+
+A row group that cannot be decoded loses its rows and no others: they are all rejected, and the shard is flagged. So
+it is too when a row group is read again: rows that cannot be decoded are null, and whoever was promised such a row
+finds the promise broken.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dataguard.corpus.formats.columns import TextColumn, check_text_column, text_of_column
+from dataguard.corpus.formats.content import text_digest
+from dataguard.corpus.formats.protocol import (
+    BlockPlace,
+    Finding,
+    ReadBlock,
+    ScanEnd,
+    ScannedBlock,
+    ScanOptions,
+    ShardFile,
+)
+from dataguard.errors import DataguardError, ShardDamaged
+
+__all__ = ["Parquet"]
+
+_MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+_MOST_FOOTER_BYTES = 1 << 26
+_MOST_LOST_ROWS = 1 << 20  # rows of one undecodable row group that are listed one by one
+
+
+class Parquet:
+    """Parquet files: `Format` of text, one row group a block."""
+
+    name: str = "parquet"
+    kind: Literal["text", "tokens"] = "text"
+    random_access: bool = True
+
+    def recognise(self, head: bytes, path: str) -> int:
+        """2 where the head has Parquet's magic number, 1 where only the name says so, else 0.
+
+        >>> Parquet().recognise(b"PAR1", "x"), Parquet().recognise(b"", "x.parquet"), Parquet().recognise(b"", "x")
+        (2, 1, 0)
+        """
+        if head[:4] in (_MAGIC, _ENCRYPTED_MAGIC):
+            return 2
+        return int(path.lower().endswith((".parquet", ".pq")))
+
+    def scan(self, shard: ShardFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:
+        """Blocks in row order, then exactly one ScanEnd."""
+        if shard.compression != "none":
+            detail = f"a Parquet file inside {shard.compression}: decompress it, Parquet compresses its own pages"
+            yield ScanEnd(findings=(Finding(code="compressed-container", detail=detail),))
+            return
+        with shard.open() as file:
+            opened = _open(shard, file)
+            if isinstance(opened, Finding):
+                yield ScanEnd(findings=(opened,))
+                return
+            wrong = check_text_column(opened.schema_arrow, options.text_field)
+            if wrong is not None:
+                yield ScanEnd(findings=(wrong,))
+                return
+            yield from self._scan_groups(opened, options)
+
+    def _scan_groups(self, opened: pq.ParquetFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:
+        row = num_read = 0
+        lost: list[str] = []
+        for group in range(opened.metadata.num_row_groups):
+            num_rows = opened.metadata.row_group(group).num_rows
+            column = _read_text(opened, group, num_rows, options)
+            if isinstance(column, str):
+                lost.append(f"row group {group:,} (rows {row:,}:{row + num_rows:,}): {column}")
+                if not 0 <= num_rows <= _MOST_LOST_ROWS:  # too many to be listed one by one, or not to be believed
+                    yield ScanEnd(findings=(Finding(code="unreadable-groups", detail=lost[-1]),))
+                    return
+                column = _lost_rows(num_rows, column)
+            else:
+                num_read += 1
+            if not num_rows:
+                continue
+            content_bytes, digest = text_digest(column.text)
+            yield ScannedBlock(
+                place=BlockPlace(first_row=row, num_rows=num_rows, group=group),
+                content_bytes=content_bytes,
+                digest=digest,
+                rejected=tuple(Finding(code=code, detail=detail, row=row + at) for at, code, detail in column.rejected),
+            )
+            row += num_rows
+        findings = []
+        if lost:
+            code = "damaged-groups" if num_read else "unreadable-groups"
+            detail = f"{len(lost):,} of {len(lost) + num_read:,} row groups cannot be decoded: {'; '.join(lost[:3])}"
+            findings.append(Finding(code=code, detail=detail))
+        if row != opened.metadata.num_rows:
+            detail = f"{opened.metadata.num_rows:,} rows in the file, {row:,} rows in its row groups"
+            findings.append(Finding(code="wrong-row-count", detail=detail))
+        yield ScanEnd(findings=tuple(findings))
+
+    def read(self, shard: ShardFile, place: BlockPlace, options: ScanOptions, *, fields: bool = False) -> ReadBlock:
+        """The rows of one block. ShardDamaged where the file is none of Parquet any more."""
+        return next(self.read_all(shard, [place], options, fields=fields))
+
+    def read_all(
+        self, shard: ShardFile, places: Sequence[BlockPlace], options: ScanOptions, *, fields: bool = False
+    ) -> Iterator[ReadBlock]:
+        """These blocks, given in row order, with the footer read once."""
+        with shard.open() as file:
+            opened = _open(shard, file)
+            wrong = (
+                opened if isinstance(opened, Finding) else check_text_column(opened.schema_arrow, options.text_field)
+            )
+            if isinstance(opened, Finding) or wrong is not None:
+                assert wrong is not None
+                raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=wrong.detail)
+            for place in places:
+                yield _read_block(shard, opened, place, options, fields=fields)
+
+
+def _read_block(
+    shard: ShardFile, opened: pq.ParquetFile, place: BlockPlace, options: ScanOptions, *, fields: bool
+) -> ReadBlock:
+    if place.num_rows == 0:
+        empty = opened.schema_arrow.empty_table()
+        return ReadBlock(
+            text=pa.array([], pa.large_binary()),
+            fields=empty.drop_columns([options.text_field]) if fields else None,
+        )
+    num_groups = opened.metadata.num_row_groups
+    stored = opened.metadata.row_group(place.group).num_rows if 0 <= place.group < num_groups else None
+    if stored != place.num_rows:
+        raise ShardDamaged(
+            f"row group {place.group:,} of shard {shard.name} cannot be read any more",
+            found=f"{num_groups:,} row groups" if stored is None else f"{stored:,} rows",
+            allowed=f"a row group of {place.num_rows:,} rows",
+            todo="see whether the file was changed: dataguard manifest verify",
+        )
+    column = _read_text(opened, place.group, place.num_rows, options)
+    if isinstance(column, str):
+        column = _lost_rows(place.num_rows, column)
+    others = _read_others(opened, place.group, place.num_rows, options.text_field) if fields else None
+    return ReadBlock(text=column.text, fields=others)
+
+
+def _open(shard: ShardFile, file: BinaryIO) -> pq.ParquetFile | Finding:
+    """The file with its footer read, or what is wrong with it."""
+    known = _FOOTERS.get(shard)
+    try:
+        opened = pq.ParquetFile(file, metadata=known, page_checksum_verification=True, pre_buffer=False)
+    except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this file
+        words = _words(error)
+        code = "encrypted" if "encrypt" in words or "decrypt" in words else "bad-footer"
+        return Finding(code=code, detail=f"{words} ({shard.size_bytes:,} bytes)")
+    if known is None:
+        _FOOTERS.put(shard, opened.metadata)
+    return opened
+
+
+class _Footers:
+    """Footers of the shards in use, which end with them: a block is read without reading the footer again.
+
+    Bounded, and without a lock: whatever two threads do to it at once, a footer is found or it is read again.
+    """
+
+    def __init__(self) -> None:
+        self._kept: weakref.WeakKeyDictionary[ShardFile, pq.FileMetaData] = weakref.WeakKeyDictionary()
+        self._num_bytes = 0
+
+    def get(self, shard: ShardFile) -> pq.FileMetaData | None:
+        """The footer of this very `ShardFile`, if it is still known."""
+        return self._kept.get(shard)
+
+    def put(self, shard: ShardFile, footer: pq.FileMetaData) -> None:
+        """Keep a footer for as long as its shard lives, or until there are too many."""
+        self._num_bytes += footer.serialized_size
+        if self._num_bytes > _MOST_FOOTER_BYTES:
+            self._kept.clear()
+            self._num_bytes = footer.serialized_size
+        self._kept[shard] = footer
+
+
+_FOOTERS = _Footers()
+
+
+def _read_text(opened: pq.ParquetFile, group: int, num_rows: int, options: ScanOptions) -> TextColumn | str:
+    """The text of one row group, or why it cannot be decoded."""
+    try:
+        table = opened.read_row_group(group, columns=[options.text_field], use_threads=False)
+        if table.num_rows != num_rows:
+            return f"the footer says {num_rows:,} rows, its pages hold {table.num_rows:,}"
+        table.validate()
+        return text_of_column(table.column(options.text_field), options.max_record_bytes)
+    except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this row group
+        return _words(error)
+
+
+def _read_others(opened: pq.ParquetFile, group: int, num_rows: int, text_field: str) -> pa.Table:
+    """The other columns of one row group; one that cannot be decoded is all null."""
+    names = [name for name in opened.schema_arrow.names if name != text_field]
+    columns: dict[str, Any] = {}
+    for name in dict.fromkeys(names):
+        try:
+            column = opened.read_row_group(group, columns=[name], use_threads=False).column(name)
+            column.validate()
+        except Exception as error:  # noqa: BLE001 - a preview does without the column
+            _words(error)
+            column = None
+        columns[name] = column if column is not None and len(column) == num_rows else pa.nulls(num_rows)
+    return pa.table(columns)
+
+
+def _lost_rows(num_rows: int, why: str) -> TextColumn:
+    text = pa.nulls(num_rows, pa.large_binary())
+    return TextColumn(text=text, rejected=tuple((at, "unreadable-group", why) for at in range(num_rows)))
+
+
+def _words(error: Exception) -> str:
+    """What a foreign reader says of a file; raises again what comes from the storage beneath it."""
+    if isinstance(error, DataguardError) or (isinstance(error, OSError) and error.errno is not None):
+        raise error
+    first_line = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first_line}"[:300]

@@ -1,0 +1,297 @@
+"""Which documents does a block of JSON lines hold, and which of its records hold none?
+
+A record is a line that is not blank. It must be one JSON object in UTF-8 whose text field is a string; otherwise it is
+rejected with a reason, and keeps its row.
+
+1. The whole block is looked at once as an array of bytes: where lines begin and end, how many brackets and how many
+   spellings of the text field's name each holds, whether all of it is UTF-8.
+2. Where nothing is out of the ordinary, one call decodes all lines. A JSON value could begin on one line and end on
+   another only between ``}`` and ``{``, which no JSON allows; so a block whose every line begins with ``{`` and ends
+   with ``}``, and which holds as many values as lines, holds one value a line.
+3. Otherwise each line is decoded by itself and its trouble named.
+
+Only the text field is built; other fields are validated (syntax, escapes, nesting) and passed over. Numbers are read as
+JSON spells them, of any size. NaN and Infinity are no JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dataguard.corpus.formats.content import is_utf8, one_text
+from dataguard.corpus.formats.jsontext import (
+    count_key,
+    decode_deep,
+    nesting_depth,
+    patch_lone_surrogates,
+    unescape,
+    utf8_break,
+)
+
+__all__ = ["MAX_DEPTH", "DecodedLines", "RecordDecoder", "Rejection"]
+
+MAX_DEPTH = 512
+"""Arrays and objects of a record may nest this deep: far beyond any data, and within every decoder's own limit."""
+
+_LARGE_BYTES = 1 << 22  # lines above this are decoded by themselves, in slices
+_LF, _CR, _QUOTE, _OPEN, _CLOSE = b'\n\r"{}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """One rejected record, counted from the beginning of its block."""
+
+    code: str
+    detail: str
+    row: int
+    line: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedLines:
+    """What a block of lines holds."""
+
+    text: pa.LargeBinaryArray
+    """One entry a record, null where it is rejected."""
+    rejected: tuple[Rejection, ...]
+    starts: NDArray[np.int64]
+    """Where each record begins in the block, shape (records,)."""
+    stops: NDArray[np.int64]
+    """One past where each record ends, its line ending left out, shape (records,)."""
+    num_lines: int
+    num_blank: int
+    """Lines that are no records: they hold nothing but spaces and tabs."""
+
+
+class RecordDecoder:
+    r"""Decodes blocks of lines for one text field. Stateless between calls, safe for several threads.
+
+    Parameters
+    ----------
+    text_field
+        The name of a key of the outermost object.
+    max_record_bytes
+        Longer lines, their endings included, are rejected.
+
+    >>> decoded = RecordDecoder("text", 1 << 30).decode(b'{"text": "a"}\n\n7\n')
+    >>> decoded.text.to_pylist(), [(entry.row, entry.line, entry.code) for entry in decoded.rejected]
+    ([b'a', None], [(1, 2, 'not-an-object')])
+    """
+
+    def __init__(self, text_field: str, max_record_bytes: int) -> None:
+        self._field = text_field
+        self._max_record_bytes = max_record_bytes
+        rename = {"text": text_field}
+        self._strings: Any = msgspec.json.Decoder(msgspec.defstruct("_Strings", [("text", str)], rename=rename))
+        absent = msgspec.Raw(b"")
+        self._raw: Any = msgspec.json.Decoder(msgspec.defstruct("_Raw", [("text", msgspec.Raw, absent)], rename=rename))
+        self._any = msgspec.json.Decoder(msgspec.Raw)
+        # a name of plain characters has one spelling without escapes; any other is looked for key by key
+        is_plain = text_field.isascii() and text_field.isprintable() and not set(text_field) & set('"\\')
+        self._key = f'"{text_field}"'.encode() if is_plain else b""
+        self._escaped = {b"%02x" % ord(char) for char in text_field}
+
+    def decode(self, content: Any) -> DecodedLines:
+        """The records of a block: whole lines in a bytes-like, the last of them with or without its LF."""
+        lines = _Lines(content)
+        keys = self._keys_per_line(lines)
+        is_valid = is_utf8(content)
+        if is_valid and keys is not None and (text := self._decode_at_once(lines, keys)) is not None:
+            return DecodedLines(
+                text=text,
+                rejected=(),
+                starts=lines.starts,
+                stops=lines.stops,
+                num_lines=lines.num_lines,
+                num_blank=0,
+            )
+        return self._decode_one_by_one(lines, keys, is_valid=is_valid)
+
+    def too_large(self, size_bytes: int) -> DecodedLines:
+        """A block of one record over the limit, of which no byte is held."""
+        detail = f"{size_bytes:,} bytes, allowed are {self._max_record_bytes:,}"
+        return DecodedLines(
+            text=pa.array([None], pa.large_binary()),
+            rejected=(Rejection(code="record-too-large", detail=detail, row=0, line=0, offset_bytes=0),),
+            starts=np.array([0]),
+            stops=np.array([size_bytes]),
+            num_lines=1,
+            num_blank=0,
+        )
+
+    def _keys_per_line(self, lines: _Lines) -> NDArray[np.int64] | None:
+        """How often each line spells the text field's name, None where the bytes alone do not tell."""
+        if not self._key:
+            return None
+        escapes = lines.find(b"\\u00")
+        escapes = escapes[escapes + 6 <= len(lines.data)]
+        if len(escapes):
+            digits = np.unique(np.stack([lines.data[escapes + 4], lines.data[escapes + 5]], axis=1), axis=0)
+            if any(bytes(pair).lower() in self._escaped for pair in digits):
+                return None
+        return lines.per_line(lines.find(self._key))
+
+    def _decode_at_once(self, lines: _Lines, keys: NDArray[np.int64]) -> pa.LargeBinaryArray | None:
+        """All lines of a block of valid UTF-8 in one call, None where something is out of the ordinary."""
+        num_lines = lines.num_lines
+        if not (
+            num_lines
+            and lines.longest_bytes <= min(_LARGE_BYTES, self._max_record_bytes)
+            and bool((lines.stops > lines.starts).all())
+            and bool((lines.data[lines.starts] == _OPEN).all())
+            and bool((lines.data[lines.stops - 1] == _CLOSE).all())
+            and bool((keys == 1).all())
+            and not (lines.openings_per_line() > MAX_DEPTH).any()
+        ):
+            return None
+        try:
+            records = self._strings.decode_lines(lines.content)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if len(records) != num_lines:
+            return None
+        return pa.array([record.text for record in records], pa.large_string()).cast(pa.large_binary())
+
+    def _decode_one_by_one(self, lines: _Lines, keys: NDArray[np.int64] | None, *, is_valid: bool) -> DecodedLines:
+        openings = lines.openings_per_line().tolist()
+        num_keys = [2] * lines.num_lines if keys is None else keys.tolist()  # 2: look closer
+        texts: list[str | bytes | bytearray | None] = []
+        rejected: list[Rejection] = []
+        is_record = np.ones(lines.num_lines, dtype=bool)
+        view = memoryview(lines.content)
+        bounds = zip(lines.starts.tolist(), lines.stops.tolist(), lines.ends.tolist(), strict=True)
+        for line, (start, stop, end) in enumerate(bounds):
+            record = view[start:stop]
+            if start == stop or (record[0] in b" \t\r" and not bytes(record).strip(b" \t\r")):
+                is_record[line] = False
+                continue
+            try:
+                self._check_form(record, end - start, openings[line], is_valid=is_valid)
+                texts.append(self._text(record, num_keys[line]))
+            except _Rejected as trouble:
+                rejected.append(
+                    Rejection(code=trouble.code, detail=trouble.detail, row=len(texts), line=line, offset_bytes=start)
+                )
+                texts.append(None)
+        if len(texts) == 1 and texts[0] is not None and not isinstance(texts[0], str):
+            text = one_text(texts[0])
+        else:
+            text = pa.array(texts, pa.large_binary())
+        return DecodedLines(
+            text=text,
+            rejected=tuple(rejected),
+            starts=lines.starts[is_record],
+            stops=lines.stops[is_record],
+            num_lines=lines.num_lines,
+            num_blank=lines.num_lines - len(texts),
+        )
+
+    def _check_form(self, record: memoryview, size_bytes: int, openings: int, *, is_valid: bool) -> None:
+        """_Rejected where a record is too large, no UTF-8 or too deep to be decoded."""
+        if size_bytes > self._max_record_bytes:
+            raise _Rejected("record-too-large", f"{size_bytes:,} bytes, allowed are {self._max_record_bytes:,}")
+        if not is_valid and (bad := utf8_break(record)) >= 0:
+            raise _Rejected("invalid-utf8", f"byte {record[bad]:#04x} at byte {bad:,} of the record")
+        if openings > MAX_DEPTH and (depth := nesting_depth(record)) > MAX_DEPTH:
+            raise _Rejected("too-deep", f"{depth:,} brackets are open at once, allowed are {MAX_DEPTH:,}")
+
+    def _text(self, record: memoryview, num_keys: int) -> str | bytes | bytearray:
+        """The text of one record of valid UTF-8 and allowed depth."""
+        try:
+            raw = memoryview(decode_deep(self._raw, record).text)
+        except msgspec.ValidationError:  # no object; what follows its first byte has not been looked at
+            self._check_json(record)
+            raise _Rejected("not-an-object", f"an object is expected, found {_excerpt(record)}") from None
+        except msgspec.DecodeError:
+            self._check_json(record)
+            raise AssertionError("a text that is JSON was refused as none") from None
+        if not raw:
+            raise _Rejected("missing-text", f"no field {self._field!r} in {_excerpt(record)}")
+        if num_keys > 1 and (count := count_key(record, self._field)) > 1:
+            raise _Rejected("duplicate-text", f"the field {self._field!r} stands {count:,} times in the record")
+        if raw[0] == _QUOTE:
+            return unescape(raw) if len(raw) > _LARGE_BYTES else msgspec.json.decode(raw, type=str)
+        if bytes(raw[:4]) == b"null":
+            raise _Rejected("null-text", f"the field {self._field!r} is null")
+        raise _Rejected("not-a-string", f"the field {self._field!r} should be a string, found {_excerpt(raw)}")
+
+    def _check_json(self, record: memoryview) -> None:
+        """_Rejected where a record is no JSON, with the reason."""
+        try:
+            decode_deep(self._any, record)
+        except msgspec.DecodeError as error:
+            if record.tobytes().find(b"\\u") >= 0:
+                try:
+                    decode_deep(self._any, memoryview(patch_lone_surrogates(record)))
+                except msgspec.DecodeError:
+                    pass
+                else:
+                    raise _Rejected("lone-surrogate", f"half a surrogate pair in {_excerpt(record)}") from None
+            raise _Rejected("invalid-json", f"{error}: {_excerpt(record)}") from None
+
+
+class _Rejected(Exception):  # noqa: N818 - a verdict on its way to the table, never seen outside this module
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.detail = detail
+
+
+class _Lines:
+    """The lines of a block as arrays of offsets, each of shape (lines,), int64."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self.data = np.frombuffer(content, dtype=np.uint8)
+        ends = np.flatnonzero(self.data == _LF) + 1
+        if len(self.data) and (not len(ends) or ends[-1] != len(self.data)):
+            ends = np.append(ends, len(self.data))
+        self.ends = ends
+        """One past each line, its LF included."""
+        self.starts = np.concatenate([ends[:0], [0], ends[:-1]])[: len(ends)].astype(np.int64)
+        self.stops = ends - (self.data[ends - 1] == _LF)
+        """One past what each line holds without its ending, LF or CR LF."""
+        self.stops -= (self.stops > self.starts) & (self.data[self.stops - 1] == _CR)
+
+    @property
+    def num_lines(self) -> int:
+        return len(self.ends)
+
+    @property
+    def longest_bytes(self) -> int:
+        return int((self.ends - self.starts).max(initial=0))
+
+    def find(self, needle: bytes) -> NDArray[np.int64]:
+        """Where a short, plain needle stands in the block, overlaps included."""
+        found = np.flatnonzero(self.data[: max(len(self.data) - len(needle) + 1, 0)] == needle[0])
+        for i in range(1, len(needle)):
+            if not len(found):
+                break
+            found = found[self.data[found + i] == needle[i]]
+        return found
+
+    def per_line(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many of these offsets (ascending) lie in each line."""
+        return np.diff(np.searchsorted(places, np.append(self.starts, len(self.data))))
+
+    def openings_per_line(self) -> NDArray[np.int64]:
+        """At most how many brackets each line opens, those in strings included: no line nests deeper."""
+        # bit 5 is all that '[' and '{' differ in
+        openings = (self.data | 0x20) == _OPEN
+        total = int(np.count_nonzero(openings))
+        if total <= MAX_DEPTH:
+            return np.full(self.num_lines, total)
+        return self.per_line(np.flatnonzero(openings))
+
+
+def _excerpt(content: memoryview) -> str:
+    """The beginning of a record, for a message."""
+    shown = bytes(content[:60]).decode(errors="backslashreplace")
+    return repr(shown) if len(content) <= 60 else f"{shown!r}..."
