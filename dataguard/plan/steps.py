@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataguard.core.address import Geometry
 from dataguard.core.spans import Span, SpanSet, check_span
@@ -28,6 +26,7 @@ from dataguard.errors import AttemptError, NotInRun, PlanError
 from dataguard.plan.attempts import AttemptPlan, Skip, amend, check_fork
 from dataguard.plan.cutting import Cutting
 from dataguard.plan.document import BatchSize, Mixture, SkipMode
+from dataguard.plan.located import Located, StepBatch
 from dataguard.plan.skips import SkippedBy, SkipRange
 from dataguard.plan.withheld import Withheld
 
@@ -50,39 +49,6 @@ def step_of_label(label: int, first_label: int) -> int:
 def label_of_step(step: int, first_label: int) -> int:
     """Name a step, counted from 0, as the trainer does."""
     return step + first_label
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StepBatch:
-    """The global batch of one step, in slot order."""
-
-    step: int
-    attempt: int
-    """The attempt that owns the step on the lineage."""
-    batch: int
-    """Index of its first position's cell on the grid that ignores skips."""
-    size: int
-    """Slots, G."""
-    positions: NDArray[np.int64]
-    """(size,): ordered by (position mod lanes, position)."""
-    skipped: NDArray[np.bool_]
-    """(size,): True for padding; only in mode ``hole``."""
-    first_position: int
-    """The lowest of the positions."""
-    stop_position: int
-    """One past the highest of the positions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
-    """Where a lineage delivers a position."""
-
-    position: int
-    step: int
-    attempt: int
-    slot: int
-    batch: int
-    """The index of the step's batch, as in `StepBatch.batch`."""
 
 
 class Steps:
