@@ -147,6 +147,7 @@ def test_a_tree_that_does_not_hang_together_is_refused() -> None:
     ("change", "says"),
     [
         ({"number": 0}, "attempts count from 1"),
+        ({"epochs": 0}, "of 0 epochs cannot be"),
         ({"fork_step": 3, "start_position": 24}, "has no parent"),
         ({"number": 2, "parent": 2}, "cannot fork from attempt 2"),
         ({"number": 2, "parent": 1, "fork_step": -1}, "begins at step -1"),
@@ -233,6 +234,8 @@ def test_the_digest_covers_what_decides_and_nothing_else() -> None:
         replace(base, withheld=(entries[0], replace(entries[1], row=None))),
         replace(base, geometry=Geometry(world_size=2, microbatch_size=1)),
         replace(base, batch_sizes=(BatchSize(start=0, size=16),)),
+        replace(base, epochs=1),
+        replace(base, epochs=2),
         replace(base, mixtures=(Mixture(start=0, manifest="m", weights={"web": 1, "code": 1}),)),
     ]
     digests = {attempt_digest(ROOT, each) for each in other}

@@ -36,7 +36,7 @@ def test_a_state_comes_back_from_bytes_text_and_dicts() -> None:
         ({"version": 2}, "version"),
         ({"next_step": -1}, "next_step"),
         ({"next_step": 4.5}, "next_step"),
-        ({"attempt": 0}, "attempt"),
+        ({"attempt": -1}, "attempt"),
         ({"root_digest": "cd"}, "root_digest"),
         ({"journal_head": {"number": 0, "sha256": "ab" * 32}}, "journal_head"),
         ({"epoch": 3}, "epoch"),

@@ -70,6 +70,7 @@ def test_every_question_has_the_answer_of_the_walk(lineage) -> None:
         positions = found.steps[step]
         padding = [position in found.skipped for position in positions]
         assert steps.start_of(step) == stop
+        assert steps.size_of(step) == len(positions)
         stop = positions[-1] + 1
         if all(padding):
             assert mode == "hole"
