@@ -6,12 +6,14 @@ length, which do not, are split by byte (measured: a quarter smaller than any ot
 values have a dictionary. Statistics of step, rank and position let a reader take one step out of a file.
 
 The file's metadata, under ``dataguard``, is a `FileIdentity`: a file that stands in another's place is refused. Page
-checksums are verified on every read; damage is an error, never other values.
+checksums are verified on every read, and the footer's digest where a seal names it; damage is an error, never other
+values.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from dataguard.core.digests import canonical_json
@@ -33,6 +36,7 @@ __all__ = [
     "FileIdentity",
     "FileKind",
     "FileName",
+    "footer_digest",
     "read_identity",
     "read_records",
     "read_table",
@@ -71,22 +75,24 @@ class FileIdentity(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
     journal_head: tuple[int, str] = (0, "")
 
 
-def _fields() -> list[tuple[str, Any]]:
+def _schema() -> pa.Schema:
+    """The columns of every such file; null where something is unset."""
     import pyarrow as pa
 
     fields = []
     for name in RANKED_RECORD.names or ():
         dtype = RANKED_RECORD[name]
-        fields.append((name, pa.binary(dtype.itemsize) if dtype.kind == "V" else pa.from_numpy_dtype(dtype)))
-    return fields
+        kind = pa.binary(dtype.itemsize) if dtype.kind == "V" else pa.from_numpy_dtype(dtype)
+        fields.append(pa.field(name, kind, nullable=dtype.kind == "V" or name in _NULL_WHERE))
+    return pa.schema(fields)
 
 
 def to_table(records: NDArray[np.void]) -> pa.Table:
     """Records (RANKED_RECORD) as an Arrow table, null for what is unset."""
     import pyarrow as pa
 
-    arrays, schema = [], []
-    for name, kind in _fields():
+    arrays, schema = [], _schema()
+    for name, kind in zip(schema.names, schema.types, strict=True):
         column = np.ascontiguousarray(records[name])
         unset = None
         if column.dtype.kind == "V":
@@ -96,14 +102,13 @@ def to_table(records: NDArray[np.void]) -> pa.Table:
             unset = column == _NULL_WHERE[name]
         validity = None if unset is None else pa.py_buffer(np.packbits(~unset, bitorder="little").tobytes())
         arrays.append(pa.Array.from_buffers(kind, len(column), [validity, pa.py_buffer(column.tobytes())]))
-        schema.append(pa.field(name, kind, nullable=unset is not None))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(schema))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def to_records(table: pa.Table) -> NDArray[np.void]:
     """The inverse of `to_table`."""
     records: NDArray[np.void] = np.zeros(len(table), RANKED_RECORD)
-    for name, _ in _fields():
+    for name in RANKED_RECORD.names or ():
         start = 0
         for chunk in table.column(name).chunks:
             target = records[name][start : start + len(chunk)]
@@ -155,6 +160,26 @@ class FileName:
     stop: int
     run_id: str | None = None
     """None where it is not known."""
+    footer: int | None = None
+    """`footer_digest` as its seal says; None where there is no seal."""
+
+
+def footer_digest(path: Path) -> int:
+    """xxh3-64 of a Parquet file's footer: everything behind its pages, which have checksums of their own.
+
+    It says where columns lie and which steps a row group holds, and Parquet itself does not protect it.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    """
+    with path.open("rb") as file:
+        size_bytes = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size_bytes - 8))
+        length = int.from_bytes(file.read(4), "little") + 8
+        file.seek(max(0, size_bytes - length))
+        return xxhash.xxh3_64_intdigest(file.read(length))
 
 
 def read_identity(path: Path) -> FileIdentity:
@@ -206,20 +231,24 @@ def read_table(
     path: Path, name: FileName, *, steps: tuple[int, int] | None = None, columns: list[str] | None = None
 ) -> pa.Table:
     """As `read_records`, but Arrow: the columns named, of every row group that may hold one of the steps."""
-    with _opened(path) as file:
+    with _opened(path, name.footer) as file:
         _check(path, _identity(path, file), name)
+        if not file.schema_arrow.equals(_schema()):
+            raise RunDamaged(f"{path} is damaged", found="its columns are not those of an index file")
         if steps is None:
             return file.read(columns=columns, use_threads=False)
         return file.read_row_groups(_groups(file, *steps), columns=columns, use_threads=False)
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, footer: int | None = None) -> Iterator[Any]:
     """An open Parquet file; pyarrow's errors, then and later, become `RunDamaged`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
+        if footer is not None and footer_digest(path) != footer:
+            raise RunDamaged(f"{path} is damaged", found="its footer is not the one that was sealed")
         with pq.ParquetFile(str(path), page_checksum_verification=True, memory_map=False) as file:
             yield file
     except (DataguardError, FileNotFoundError):

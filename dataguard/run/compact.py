@@ -142,10 +142,7 @@ def _merge_all(
                     path = layout.notable(attempt, first, last)
                     publish_records(layout, path, special, identity_of(header, "notable", first, last))
                 path = layout.compacted(attempt, first, last)
-                told = publish_records(layout, path, records, identity_of(header, "compacted", first, last))
-                seal = Seal(
-                    first=first, stop=last, hot_bytes=0, size_bytes=told[1], num_records=len(records), sha256=told[0]
-                )
+                seal = publish_records(layout, path, records, identity_of(header, "compacted", first, last))
                 seals.append(seal.record())
                 new.append(seal)
             first = last

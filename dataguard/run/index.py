@@ -149,7 +149,7 @@ class Index:
                 assert source.stop is not None
                 path = self.layout.notable(attempt, source.first, source.stop, rank=source.rank)
                 try:
-                    records = read_records(path, replace(source.name, kind="notable"))
+                    records = read_records(path, replace(source.name, kind="notable", footer=None))
                 except FileNotFoundError:
                     continue
                 records = records[records["step"] >= source.count_from]

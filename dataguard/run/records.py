@@ -74,6 +74,7 @@ SEAL_RECORD = np.dtype(
         ("hot_bytes", "<u8"),  # bytes of the frames file the sealed file covers, header included
         ("size_bytes", "<u8"),  # of the sealed file
         ("num_records", "<u8"),
+        ("footer_digest", "<u8"),  # xxh3-64 of the sealed file's footer, see columns.footer_digest
         ("sha256", "V32"),  # of the sealed file's bytes
     ]
 )

@@ -15,7 +15,7 @@ the removal is left. A segment with damage in it is never sealed: its frames are
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dataguard.errors import RunDamaged
 from dataguard.run.atomic import publish, remove_durably
-from dataguard.run.columns import FileIdentity, FileKind, FileName, read_records, write_records
+from dataguard.run.columns import FileIdentity, FileKind, FileName, footer_digest, read_records, write_records
 from dataguard.run.frames import FramesFile, FramesHeader, FramesScan, scan_frames
 from dataguard.run.layout import Layout, parse_rank
 from dataguard.run.locks import hold
@@ -54,6 +54,8 @@ class Seal:
     """Of the frames file, header included, that the sealed file covers; 0 for a compacted file."""
     size_bytes: int
     num_records: int
+    footer_digest: int
+    """See `columns.footer_digest`."""
     sha256: str
 
     @classmethod
@@ -65,6 +67,7 @@ class Seal:
             hot_bytes=int(record["hot_bytes"]),
             size_bytes=int(record["size_bytes"]),
             num_records=int(record["num_records"]),
+            footer_digest=int(record["footer_digest"]),
             sha256=record["sha256"].tobytes().hex(),
         )
 
@@ -73,6 +76,7 @@ class Seal:
         record: NDArray[np.void] = np.zeros(1, SEAL_RECORD)
         record["first_step"], record["stop_step"], record["hot_bytes"] = self.first, self.stop, self.hot_bytes
         record["size_bytes"], record["num_records"] = self.size_bytes, self.num_records
+        record["footer_digest"] = self.footer_digest
         record["sha256"] = np.void(bytes.fromhex(self.sha256))
         return record
 
@@ -158,15 +162,8 @@ def seal_segment(layout: Layout, hot: Path, *, seals: FramesFile, first: int, st
         path = layout.notable(header.attempt, first, stop, rank=rank)
         publish_records(layout, path, special, identity_of(header, "notable", first, stop))
     path = layout.sealed(header.attempt, rank, first, stop)
-    sha256, size_bytes = publish_records(layout, path, records, identity_of(header, "sealed", first, stop))
-    seal = Seal(
-        first=first,
-        stop=stop,
-        hot_bytes=scan.end_bytes,
-        size_bytes=size_bytes,
-        num_records=len(records),
-        sha256=sha256,
-    )
+    seal = publish_records(layout, path, records, identity_of(header, "sealed", first, stop))
+    seal = replace(seal, hot_bytes=scan.end_bytes)
     seals.append(seal.record())
     seals.sync()
     remove_durably(hot)
@@ -187,9 +184,9 @@ def identity_of(header: FramesHeader, kind: FileKind, first: int, stop: int) -> 
     )
 
 
-def publish_records(layout: Layout, path: Path, records: NDArray[np.void], identity: FileIdentity) -> tuple[str, int]:
-    """Write records under a final name after reading them back; digest and size of the file."""
-    told: list[tuple[str, int]] = []
+def publish_records(layout: Layout, path: Path, records: NDArray[np.void], identity: FileIdentity) -> Seal:
+    """Write records under a final name after reading them back; the file's seal."""
+    told: list[Seal] = []
 
     name = FileName(
         kind=identity.kind,
@@ -203,7 +200,17 @@ def publish_records(layout: Layout, path: Path, records: NDArray[np.void], ident
     def compare(temporary: Path) -> None:
         if read_records(temporary, name).tobytes() != records.tobytes():
             raise RunDamaged(f"{path} did not read back as it was written", todo="check the disk and its memory")
-        told.append(file_sha256(temporary))
+        sha256, size_bytes = file_sha256(temporary)
+        seal = Seal(
+            first=identity.first_step,
+            stop=identity.stop_step,
+            hot_bytes=0,
+            size_bytes=size_bytes,
+            num_records=len(records),
+            footer_digest=footer_digest(temporary),
+            sha256=sha256,
+        )
+        told.append(seal)
 
     publish(path, lambda file: write_records(file, records, identity), tmp=layout.tmp, check=compare)
     return told[0]

@@ -47,7 +47,13 @@ class Source:
         assert self.kind != "hot"
         assert self.stop is not None
         return FileName(
-            kind=self.kind, run_id=self.run_id, attempt=self.attempt, rank=self.rank, first=self.first, stop=self.stop
+            kind=self.kind,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            rank=self.rank,
+            first=self.first,
+            stop=self.stop,
+            footer=None if self.seal is None else self.seal.footer_digest,
         )
 
     @property
