@@ -50,6 +50,10 @@ def main(folder: Path) -> None:
         equal = microbatch.digest == delivered[str(microbatch.address)]
         num_equal += equal
         print(f"{microbatch.address}: {microbatch.digest.hex()} {'exact' if equal else 'DIFFERS'}")
+        for slot, name, row, record in zip(
+            microbatch.slots, microbatch.names, microbatch.row, microbatch.records or (), strict=True
+        ):
+            print(f"  slot {slot}: {name}:{row} = {record.decode()!r}")
     print(f"{num_equal} microbatches of step {LOOKED_AT_STEP} are exact")
 
 

@@ -92,11 +92,12 @@ class _Story:
             [sys.executable, "-P", "-m", "dataguard", *words, "--json"],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            capture_output=True,
             check=False,
         )
         if done.returncode:
-            raise AnswerNo(f"{shlex.join(['dataguard', *words, '--json'])} ended with {done.returncode}")
+            told = done.stderr.decode("utf-8", "replace")
+            raise AnswerNo(f"{shlex.join(['dataguard', *words, '--json'])} ended with {done.returncode}", found=told)
         return done.stdout
 
 
@@ -150,7 +151,7 @@ def _tell(story: _Story, corpus: DemoCorpus, seed: int) -> None:
     why = "Rebuild it from plan and shards, and compare every digest with what was recorded."
     story.run("replay", run, "--step", step, "-o", "OUT", why=why)
 
-    shard, row = _first_record(story.ask("replay", run, "--step", step, "-o", "OUT-json"))
+    shard, row = _first_record(story.ask("replay", run, "--step", step))
     story.run("where", run, f"{shard}:{row}", why=f"When was record {row} of {shard} trained on?")
     story.run("seen", run, "--step", step, why=f"What is a checkpoint of step {step} made of?")
 

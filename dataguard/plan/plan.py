@@ -91,7 +91,7 @@ class Plan:
         Anything of the above that cannot be, with what was found and what is allowed.
     """
 
-    __slots__ = ("_digest", "_document", "_manifests")
+    __slots__ = ("_corpus", "_digest", "_document", "_manifests")
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Plan:
             skip_mode=skip_mode,
             first_label=1 if first_label else 0,
         )
-        self._set(document, {manifest.digest: manifest})
+        self._set(document, {manifest.digest: manifest}, corpus=None if isinstance(corpus, Manifest) else corpus)
 
     @classmethod
     def from_document(cls, document: PlanDocument, manifests: Mapping[str, Manifest]) -> Plan:
@@ -183,10 +183,13 @@ class Plan:
         plan._set(document, present)
         return plan
 
-    def _set(self, document: PlanDocument, manifests: Mapping[str, Manifest]) -> None:
+    def _set(
+        self, document: PlanDocument, manifests: Mapping[str, Manifest], *, corpus: HasManifest | None = None
+    ) -> None:
         self._document = document
         self._digest = document.digest
         self._manifests = dict(manifests)
+        self._corpus = corpus
 
     @property
     def document(self) -> PlanDocument:
@@ -207,6 +210,11 @@ class Plan:
     def manifests(self) -> dict[str, Manifest]:
         """The manifests by digest, in the order the mixtures name them (a copy)."""
         return dict(self._manifests)
+
+    @property
+    def corpus(self) -> HasManifest | None:
+        """The corpus it was made from, which knows where its sources lie; None where a manifest or a document was."""
+        return self._corpus
 
     @property
     def global_batch(self) -> int:

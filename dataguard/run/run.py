@@ -93,8 +93,8 @@ class Run:
         manifest_files
             Manifest files by digest, to keep byte copies of.
         corpora
-            What the plan was made from: for a manifest without a file they say where its sources lie and what its scan
-            was told.
+            Beside the corpus the plan was made from: for a manifest without a file they say where its sources lie and
+            what its scan was told.
 
         Raises
         ------
@@ -110,7 +110,10 @@ class Run:
         if journal.read().head.number == 0:
             require_free(layout.root)
             probe(layout.tmp)
-            files, known = manifest_files or {}, {corpus.manifest.digest: corpus for corpus in corpora}
+            from dataguard.corpus.corpus import Corpus
+
+            own = [plan.corpus] if isinstance(plan.corpus, Corpus) else []
+            files, known = manifest_files or {}, {corpus.manifest.digest: corpus for corpus in (*own, *corpora)}
             for digest in manifests_of(plan.document):
                 keep_manifest(layout, plan.manifests[digest], file=files.get(digest), corpus=known.get(digest))
             event = RunCreated(
@@ -389,12 +392,23 @@ class Run:
             Default: the newest leaf; the run itself where none has begun.
         roots
             Where sources lie now, by name, beside what is remembered.
+
+        Raises
+        ------
+        UsageError
+            Nobody ever said where a source lies.
         """
         from dataguard.corpus.corpus import Corpus
 
         known = self.roots(attempt, roots)
         digests = manifests_of(self.plan_of(attempt).document)
         here = {digest: kept_roots(self.layout, digest) for digest in digests}
+        lost = sorted({name for names in here.values() for name in names} - set(known))
+        if lost:
+            raise UsageError(
+                f"where does source {lost[0]!r} lie? The run was made from a manifest alone, which does not say",
+                todo=f"give --root {lost[0]}=PATH (in Python: roots={{{lost[0]!r}: PATH}})",
+            )
         return [
             Corpus.open(self.layout.manifest(digest), {name: known[name] for name in here[digest] if name in known})
             for digest in digests

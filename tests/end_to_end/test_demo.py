@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+import xxhash
+import zstandard
 
 from tests.architecture.test_startup import imported_after
 from tests.architecture.validation import validate
@@ -119,6 +123,37 @@ def test_every_answer_obeys_its_schema(told, words) -> None:
 def test_a_lookup_imports_neither_compiler_nor_engine(told, words) -> None:
     names = imported_after(f"from dataguard.cli.main import main; assert main({words!r}) == 0", cwd=told[0])
     assert names & {"numba", "polars", "datasets", "pandas", "torch", "ray"} == set()
+
+
+def texts_of(folder: Path, shard: str) -> list[str]:
+    """The records of a demo shard, read without dataguard."""
+    if shard.endswith(".parquet"):
+        return pq.read_table(folder / shard).column("text").to_pylist()
+    with zstandard.ZstdDecompressor().stream_reader((folder / shard).read_bytes()) as stream:
+        return [json.loads(line)["text"] for line in io.TextIOWrapper(stream, encoding="utf-8")]
+
+
+def test_what_was_fed_is_what_stands_in_the_shards(told) -> None:
+    folder, _ = told
+    document = answer_of("replay", "RUN", "--step", "17", "-o", "D", cwd=folder)
+    samples = [sample for each in document["microbatches"] for sample in each["samples"]]
+    assert len(samples) == 16
+    assert len({(sample["shard"], sample["row"]) for sample in samples}) == 16
+    for sample in samples:
+        assert (sample["status"], sample["delivered"]) == ("exact", None)
+        text = texts_of(folder, sample["shard"])[sample["row"]].encode()
+        assert sample["length"] == len(text)
+        assert xxhash.xxh3_128_hexdigest(text).startswith(sample["digest"][:16])
+
+
+def test_nothing_of_the_quarantined_shard_is_delivered_any_more(told) -> None:
+    folder, done = told
+    shard = done.stderr.partition("$ dataguard quarantine RUN ")[2].split()[0]
+    replayed = [answer_of("replay", "RUN", "--step", str(step), "-o", f"E{step}", cwd=folder) for step in (36, 46, 56)]
+    samples = [sample for document in replayed for each in document["microbatches"] for sample in each["samples"]]
+    planned = [sample for sample in samples if sample["shard"] == shard]
+    assert planned, "three steps of 16 samples from seven shards hold the shard somewhere"
+    assert {sample["status"] for sample in planned} == {"withheld"}
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -28,5 +29,13 @@ def test_rehearse_and_replay(tmp_path, num_steps) -> None:
     told = run("rehearse_and_replay.py", str(tmp_path / "new")).splitlines()
     assert told[0].endswith("holds 200 samples")
     assert told[1] == f"{num_steps * 2 * 2} microbatches were delivered and recorded"
-    assert [line.split()[-1] for line in told[2:6]] == ["exact"] * 4
+    microbatches = [line.split() for line in told if line.startswith("step ") and line.endswith(" exact")]
+    assert len({words[-2] for words in microbatches}) == 4, "four microbatches, four digests"
+    slots = [
+        re.fullmatch(r"  slot (\d): web/part-(\d).jsonl:(\d+) = 'record (\d+) of shard (\d)'", line) for line in told
+    ]
+    held = [match.groups() for match in slots if match]
+    assert [int(slot) for slot, *_ in held] == list(range(8))
+    for _, shard, row, told_row, told_shard in held:
+        assert (told_shard, told_row) == (shard, row), "what was delivered is what stands at that address"
     assert told[-1] == "4 microbatches of step 6 are exact"
