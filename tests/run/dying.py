@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["deaths", "in_a_child"]
+__all__ = ["deaths", "in_a_child", "memory_folder"]
 
 _CALLS = ((os, "fsync"), (os, "link"), (os, "pwrite"), (os, "ftruncate"), (Path, "rename"), (Path, "unlink"))
 DIED = 77
+
+
+@contextlib.contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A fresh folder in memory where there is one: what a process leaves does not depend on the disk, time does."""
+    memory = Path("/dev/shm")
+    usable = memory.is_dir() and os.access(memory, os.W_OK)
+    with tempfile.TemporaryDirectory(prefix="dataguard-test-", dir=memory if usable else None) as folder:
+        yield Path(folder)
 
 
 def in_a_child(work: Callable[[], object]) -> int:
@@ -25,14 +36,18 @@ def in_a_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def deaths(work: Callable[[Path], object], folder: Path, *, after: bool) -> Iterator[Path]:
+def deaths(
+    work: Callable[[Path], object], folder: Path, *, after: bool, prepare: Callable[[Path], object] | None = None
+) -> Iterator[Path]:
     """Run ``work(fresh folder)`` again and again, dying at its first, second, ... call that changes the disk.
 
-    The process ends just before the call or just after it. Yields the folder each death left behind; ends when work
-    comes through.
+    The process ends just before the call or just after it. ``prepare`` fills each folder beforehand. Yields the folder
+    each death left behind; ends when work comes through.
     """
     for count in range(1, 10_000):
         root = folder / f"death-{count}"
+        if prepare is not None:
+            prepare(root)
 
         def dying(count: int = count, root: Path = root) -> None:
             left = [count]
