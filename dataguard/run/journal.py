@@ -93,12 +93,16 @@ class JournalRead:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Cached:
+    """One event file as it was when it was read."""
+
     signature: tuple[int, ...]
-    sha256: str
-    document: EventFile | None
-    why: str
+    sha256: str = ""
+    prev: str = ""
+    entry: Entry | None = None
+    why: str = ""
+    """Why there is no entry."""
 
 
 class Journal:
@@ -127,7 +131,7 @@ class Journal:
         # What was linked since the folder was listed (or a far file system has not listed yet) opens by its name.
         while self.next_exists(top + 1):
             top += 1
-            listed.add(top)
+            listed[top] = ()
         entries: list[Entry] = []
         problems: list[JournalProblem] = []
         before: str | None = ""
@@ -140,32 +144,20 @@ class Journal:
             if missing_from is not None:
                 problems.append(_gap(missing_from, number))
                 missing_from = None
-            cached = self._load(number)
-            document = cached.document
-            if document is None or document.number != number:
-                why = cached.why if document is None else f"it says it is event {document.number}"
-                problems.append(
-                    JournalProblem(number=number, kind="unreadable", message=f"{self._name(number)}: {why}")
-                )
+            cached = self._load(number, listed.get(number, ()))
+            if cached.entry is None:
+                message = f"{self._name(number)}: {cached.why}"
+                problems.append(JournalProblem(number=number, kind="unreadable", message=message))
                 before = cached.sha256 or None
                 continue
-            if before is not None and (document.prev or "") != before:
+            if before is not None and cached.prev != before:
                 message = (
-                    f"{self._name(number)} follows a file with SHA-256 {(document.prev or 'none')[:16]}, "
+                    f"{self._name(number)} follows a file with SHA-256 {cached.prev[:16] or 'none'}, "
                     f"the one before it has {before[:16] or 'none'}"
                 )
                 problems.append(JournalProblem(number=number, kind="mismatch", message=message))
             before = cached.sha256
-            entries.append(
-                Entry(
-                    number=number,
-                    event=document.event,
-                    time=document.time,
-                    by=document.by,
-                    dataguard=document.dataguard,
-                    sha256=cached.sha256,
-                )
-            )
+            entries.append(cached.entry)
         head = Head(number=top, sha256=self._cache[top].sha256 if top else "")
         return JournalRead(entries=tuple(entries), problems=tuple(problems), head=head)
 
@@ -192,7 +184,7 @@ class Journal:
                 problems.append(problem)
         return tuple(problems)
 
-    def append(self, event: Event | Callable[[JournalRead], Event]) -> Entry:
+    def append(self, event: Event | Callable[[JournalRead], Event], *, by: str | None = None) -> Entry:
         """Write one event after all that stand, durably, and return it as it stands.
 
         Parameters
@@ -200,6 +192,8 @@ class Journal:
         event
             The event, or a function that makes it from all that stands before it, and raises where it may not be
             written. The function is called again whenever another writer came first.
+        by
+            Who writes this one; default whoever the journal was opened by.
 
         Raises
         ------
@@ -219,55 +213,74 @@ class Journal:
                 number=number,
                 prev=read.head.sha256 or None,
                 time=moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-                by=self._by,
+                by=by or self._by,
                 dataguard=__version__,
                 event=made,
             )
             raw = encode_event(document)
             if publish_new(self.layout.journal_event(number), raw, tmp=self.layout.tmp):
-                return Entry(
-                    number=number,
-                    event=made,
-                    time=document.time,
-                    by=document.by,
-                    dataguard=document.dataguard,
-                    sha256=hashlib.sha256(raw).hexdigest(),
-                )
+                return _entry(document, hashlib.sha256(raw).hexdigest())
 
-    def _listed(self) -> set[int]:
+    def _listed(self) -> dict[int, tuple[int, ...]]:
+        """The event files that the folder lists, each with what tells whether it was changed since it was read."""
+        listed: dict[int, tuple[int, ...]] = {}
         try:
-            names = [path.name for path in self.layout.journal.iterdir()]
+            with os.scandir(self.layout.journal) as found:
+                for item in found:
+                    if match := _NAME.match(item.name):
+                        linked = item.is_symlink()
+                        listed[int(match.group(1))] = () if linked else _signature(item.stat(follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
-            return set()
+            return listed
         except OSError as error:
             raise _unreachable(self.layout.journal, error) from error
-        return {int(match.group(1)) for name in names if (match := _NAME.match(name))}
+        return listed
 
     def _name(self, number: int) -> str:
         path = self.layout.journal_event(number)
         return f"{path.parent.name}/{path.name}"
 
-    def _load(self, number: int) -> _Cached:
-        """The event file, decoded; again only where the file's inode, size or change time are others than before."""
-        path = self.layout.journal_event(number)
+    def _load(self, number: int, signature: tuple[int, ...]) -> _Cached:
+        """The event file, decoded; again only where its inode, size or times are others than when it was read."""
+        known = self._cache.get(number)
+        if known is not None and signature and known.signature == signature:
+            return known
         try:
-            with path.open("rb") as file:
-                state = os.fstat(file.fileno())
-                signature = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-                known = self._cache.get(number)
-                if known is not None and known.signature == signature:
-                    return known
+            with self.layout.journal_event(number).open("rb") as file:
+                signature = _signature(os.fstat(file.fileno()))
                 raw = file.read()
         except OSError as error:
-            loaded = _Cached((), "", None, f"it cannot be read: {error.strerror}")
+            loaded = _Cached(signature=(), why=f"it cannot be read: {error.strerror}")
         else:
-            sha256 = hashlib.sha256(raw).hexdigest()
-            try:
-                loaded = _Cached(signature, sha256, decode_event(raw), "")
-            except EventUnreadableError as error:
-                loaded = _Cached(signature, sha256, None, str(error))
+            loaded = _decoded(number, raw, signature)
         self._cache[number] = loaded
         return loaded
+
+
+def _decoded(number: int, raw: bytes, signature: tuple[int, ...]) -> _Cached:
+    sha256 = hashlib.sha256(raw).hexdigest()
+    try:
+        document = decode_event(raw)
+    except EventUnreadableError as error:
+        return _Cached(signature=signature, sha256=sha256, why=str(error))
+    if document.number != number:
+        return _Cached(signature=signature, sha256=sha256, why=f"it says it is event {document.number}")
+    return _Cached(signature=signature, sha256=sha256, prev=document.prev or "", entry=_entry(document, sha256))
+
+
+def _entry(document: EventFile, sha256: str) -> Entry:
+    return Entry(
+        number=document.number,
+        event=document.event,
+        time=document.time,
+        by=document.by,
+        dataguard=document.dataguard,
+        sha256=sha256,
+    )
+
+
+def _signature(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def _unreachable(path: Path, error: OSError) -> EnvironmentFailed:

@@ -42,8 +42,9 @@ def revoked_events(entries: Iterable[Entry]) -> frozenset[int]:
     """Numbers of all events that an unrevoked later event revokes."""
     revoked: set[int] = set()
     for entry in sorted(entries, key=lambda entry: entry.number, reverse=True):
-        if isinstance(entry.event, Revoked) and entry.number not in revoked:
-            revoked.add(entry.event.event)
+        event = entry.event
+        if isinstance(event, Revoked) and event.event < entry.number and entry.number not in revoked:
+            revoked.add(event.event)
     return frozenset(revoked)
 
 

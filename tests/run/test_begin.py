@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dataguard.errors import (
     AttemptError,
+    DataguardError,
     GeometryError,
     NotInRun,
     PlanError,
@@ -422,7 +423,7 @@ def rank_of_launch(path: str, rank: int, answers: Any) -> None:
     try:
         attempt = begin_attempt(run, told) if rank == 0 else join_attempt(run, told, rank=rank, timeout_seconds=60)
         answers.put((rank, os.getpid(), attempt))
-    except Exception as error:
+    except DataguardError as error:
         answers.put((rank, os.getpid(), repr(error)))
 
 
@@ -516,9 +517,11 @@ def test_a_proposal_is_written_once(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     begin(run)
     met = [
-        Proposed(proposal="quarantine", attempt=1, shard="web/a.jsonl", rows=(3, 9), positions=(5, 70), reason="unreadable"),
-        Proposed(proposal="quarantine", attempt=1, shard="web/b.jsonl", rows=(1,), positions=(8,), reason="unreadable"),
-    ]  # fmt: skip
+        Proposed(
+            proposal="quarantine", attempt=1, shard="web/a.jsonl", rows=(3, 9), positions=(5, 70), reason="broken"
+        ),
+        Proposed(proposal="quarantine", attempt=1, shard="web/b.jsonl", rows=(1,), positions=(8,), reason="broken"),
+    ]
     assert [entry.event for entry in propose(run, met)] == met
     assert propose(Run.open(run.path), met) == ()
     assert run.pending().withheld == ()

@@ -188,6 +188,14 @@ def test_leftover_temporaries_and_strange_names_are_ignored(written: Path) -> No
     assert journal_of(written).append(skip(6)).number == 6
 
 
+def test_an_event_that_is_a_link_to_nothing_is_told(written: Path) -> None:
+    path_of(written, 3).unlink()
+    path_of(written, 3).symlink_to(written / "nothing")
+    read = journal_of(written).read()
+    assert [(p.number, p.kind) for p in read.problems] == [(3, "unreadable")]
+    assert [entry.number for entry in read.entries] == [1, 2, 4, 5]
+
+
 # -- writers beside each other
 
 
