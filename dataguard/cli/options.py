@@ -165,7 +165,8 @@ def plan_options(command: Decorated) -> Decorated:
             type=NAMED_WEIGHT,
             multiple=True,
             callback=_as_dict,
-            help="How strongly a source is mixed.  [default: its number of samples]  Repeatable.",
+            help="How strongly a source is mixed, for every source or none; 0 leaves it out.  "
+            "[default: its number of samples]  Repeatable.",
         ),
         click.option(
             "--fill", type=click.Choice(["mask", "substitute"]), help="What a withheld slot holds.  [default: mask]"

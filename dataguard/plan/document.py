@@ -162,13 +162,11 @@ def decode_plan(content: bytes, *, name: str = "plan", digest: str | None = None
 
 
 def whole_weights(weights: Mapping[str, str | int | float | Fraction]) -> dict[str, int]:
-    """Weights as the smallest whole numbers of the same ratios; decimals are taken as written.
+    """Weights as the smallest whole numbers of the same ratios; decimals are taken as written, 0 leaves a source out.
 
-    >>> whole_weights({"web": "0.3", "code": 2})
+    >>> whole_weights({"web": "0.3", "code": 2, "logs": 0})
     {'web': 3, 'code': 20}
     """
-    if not weights:
-        raise PlanError("a mixture of no sources cannot be", todo="give at least one source with weight above 0")
     exact: dict[str, Fraction] = {}
     for name, weight in weights.items():
         try:
@@ -177,12 +175,11 @@ def whole_weights(weights: Mapping[str, str | int | float | Fraction]) -> dict[s
             raise PlanError(
                 f"weight {weight!r} of source {name!r} is no number", todo="give e.g. --weight NAME=2"
             ) from error
-        if exact[name] <= 0:
-            raise PlanError(
-                f"weight {weight} of source {name!r} cannot be",
-                allowed="above 0",
-                todo="leave the source out instead",
-            )
+        if exact[name] < 0:
+            raise PlanError(f"weight {weight} of source {name!r} cannot be", allowed="above 0; 0 leaves the source out")
+    exact = {name: value for name, value in exact.items() if value}
+    if not exact:
+        raise PlanError("a mixture of no sources cannot be", todo="give at least one source with weight above 0")
     scale = lcm(*(value.denominator for value in exact.values()))
     whole = {name: int(value * scale) for name, value in exact.items()}
     shared = gcd(*whole.values())

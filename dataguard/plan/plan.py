@@ -77,7 +77,8 @@ class Plan:
         ``blocks`` shuffles blocks, and samples within windows of blocks; ``all`` shuffles all samples of a lane;
         ``none`` keeps the manifest's order within each lane.
     weights
-        By source name; sources not named are left out (see `left_out`). Default: the number of samples of each.
+        By source name, one for each source that has samples; 0 leaves a source out (see `left_out`). Default: the
+        number of samples of each.
     fill
         What a withheld slot holds: ``mask`` or ``substitute``.
     skip_mode
@@ -360,6 +361,14 @@ def _resolve_weights(
         return whole_weights(num_samples(manifest, form, seq_len))
     whole = whole_weights(weights)
     _check_sources(manifest, form, seq_len, whole)
+    unnamed = [name for name, count in num_samples(manifest, form, seq_len).items() if count and name not in weights]
+    if unnamed:
+        # Neither guess is safe: leaving them out drops data unasked, their number of samples dwarfs a weight of 2.
+        raise PlanError(
+            f"weights are given for {', '.join(weights)}, and none for {', '.join(unnamed)}",
+            allowed="a weight for every source, or for none",
+            todo="name them too; NAME=0 leaves a source out",
+        )
     return whole
 
 

@@ -68,8 +68,8 @@ def test_equal_documents_make_equal_plans_whatever_holds_the_manifest() -> None:
         plan.digest = "other"  # type: ignore[misc]
 
 
-def test_weights_leave_out_what_they_do_not_name() -> None:
-    plan = Plan(TEXT, seed=1, global_batch=8, weights={"web": "0.5"})
+def test_a_weight_of_0_leaves_a_source_out() -> None:
+    plan = Plan(TEXT, seed=1, global_batch=8, weights={"web": "0.5", "code": 0})
     assert plan.document.mixtures[0].weights == {"web": 1}
     assert plan.left_out == ("code",)
     both = Plan(TEXT, seed=1, global_batch=8, weights={"web": Fraction(1, 3), "code": 2})
@@ -101,7 +101,8 @@ def test_weights_leave_out_what_they_do_not_name() -> None:
         ({"seq_len": 8}, "leave --seq-len out"),
         ({"weights": {}}, "a mixture of no sources"),
         ({"weights": {"wep": 1}}, "no source is called 'wep'\n  found: code, web\n  next: did you mean web"),
-        ({"weights": {"web": 0}}, "leave the source out instead"),
+        ({"weights": {"web": 1}}, "weights are given for web, and none for code"),
+        ({"weights": {"web": 0, "code": 0}}, "a mixture of no sources"),
         ({"weights": {"web": -2}}, "weight -2 of source 'web' cannot be"),
         ({"weights": {"web": "much"}}, "weight 'much' of source 'web' is no number"),
         ({"weights": {"web": 1, "code": "1e-19"}}, "no whole numbers of the same ratios"),
@@ -177,13 +178,13 @@ def test_an_amended_plan_keeps_its_root_and_its_later_entries() -> None:
     assert both.document.mixtures[1].weights == {"code": 2, "web": 29}
     assert set(both.manifests) == {TEXT.digest, GROWN.digest}
     assert len({plan, later, both}) == 3
-    reweighed = both.amended(90, weights={"web": 1})
+    reweighed = both.amended(90, weights={"web": 1, "code": 0})
     assert reweighed.document.mixtures[2].manifest == GROWN.digest
     assert reweighed.left_out == ("code",)
-    before = plan.amended(80, weights={"web": 1}).document.mixtures[1]
+    before = plan.amended(80, weights={"web": 1, "code": 0}).document.mixtures[1]
     assert before.manifest == TEXT.digest
-    assert both.amended(80, weights={"web": 1}).document.mixtures[1].manifest == GROWN.digest
-    for change in ({"manifest": GROWN}, {"weights": {"web": 1}}):
+    assert both.amended(80, weights={"web": 1, "code": 0}).document.mixtures[1].manifest == GROWN.digest
+    for change in ({"manifest": GROWN}, {"weights": {"web": 1, "code": 2}}):
         with pytest.raises(PlanError, match="from position 0 on"):
             plan.amended(0, **change)
     with pytest.raises(PlanError, match="global batch of 0"):
