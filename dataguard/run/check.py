@@ -217,7 +217,7 @@ class _Sequence:
         if count > needed:
             self._tell("doubled", rank, step, f"has {count:,} microbatches of step {step:,} instead of {needed:,}")
         self._expected[rank] = step + 1
-        self._open[rank] = (step, count, needed)
+        self._open[rank] = (step, count if whole else needed, needed)
 
     def _positions(self, records: NDArray[np.void]) -> None:
         position, step = records["position"].astype(np.int64), records["step"].astype(np.int64)
