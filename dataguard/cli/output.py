@@ -15,7 +15,8 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
+from io import StringIO
+from typing import IO, TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, TypeVar
 
 from dataguard.errors import WriteFailed
 from dataguard.report.tables import printable, table
@@ -49,6 +50,7 @@ Rendered: TypeAlias = "str | RenderableType | Iterable[str | RenderableType]"
 """What a renderer may give: a text, a rich renderable (see `table`), or several of them, one below the other."""
 
 _PIPED_COLUMNS = 10_000  # nothing is cut or wrapped where a program reads
+
 
 def answer(document: Document, render: Callable[[Document], Rendered], *, json: bool = False) -> None:
     """Write the one answer of a command to standard output.
@@ -194,25 +196,29 @@ def _show(rendered: Rendered) -> None:
     if isinstance(rendered, str):
         _stdout().write(printable(rendered, keep_lines=True).rstrip("\n") + "\n")
     elif hasattr(rendered, "__rich_console__") or hasattr(rendered, "__rich__"):
-        _console().print(_Printable(rendered))
+        _show_rich(rendered)
     else:
         for part in rendered:
             _show(part)
 
 
-def _console() -> Console:
+def _show_rich(rendered: Any) -> None:
+    stdout = _stdout()
+    if stdout.isatty():
+        _console(stdout, width=None).print(_Printable(rendered))
+        return
+    text = StringIO()
+    asked = "COLUMNS" in os.environ  # noqa: TID251 - with the one below, all this room reads of the environment
+    _console(text, width=None if asked else _PIPED_COLUMNS).print(_Printable(rendered))
+    stdout.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
+
+
+def _console(file: IO[str], *, width: int | None) -> Console:
     from rich.console import Console
 
-    stdout = _stdout()
-    asked = os.environ  # noqa: TID251 - the one place in this room that reads it
-    return Console(
-        file=stdout,
-        width=None if stdout.isatty() or "COLUMNS" in asked else _PIPED_COLUMNS,
-        color_system=None if asked.get("NO_COLOR") else "auto",
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
+    plain = os.environ.get("NO_COLOR")  # noqa: TID251 - rich would still write bold
+    colors: Literal["auto"] | None = None if plain else "auto"
+    return Console(file=file, width=width, color_system=colors, markup=False, highlight=False, emoji=False)
 
 
 class _Printable:

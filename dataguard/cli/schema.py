@@ -21,10 +21,14 @@ from dataguard.errors import UsageError
 __all__ = ["DOCUMENTS", "schema", "schema_bytes", "schema_of"]
 
 DOCUMENTS = {
+    "amended": "dataguard.run.amended:Amended",
     "demo": "dataguard.cli.demo:DemoAnswer",
     "frames-header": "dataguard.run.frames_header:FramesHeader",
+    "index-header": "dataguard.run.columns:FileIdentity",
+    "inspect": "dataguard.replay.answers:InspectAnswer|SkippedBatch",
     "journal-event": "dataguard.run.events:EventFile",
     "loader-state": "dataguard.plan.state:LoaderState",
+    "log": "dataguard.replay.log:LogLine",
     "manifest": "dataguard.corpus.manifest_format:ManifestHeader",
     "manifest-build": "dataguard.report.manifest_documents:ManifestBuilt",
     "manifest-finding": "dataguard.report.manifest_documents:FindingShown",
@@ -32,8 +36,19 @@ DOCUMENTS = {
     "manifest-show": "dataguard.report.manifest_documents:ManifestShown",
     "manifest-verify": "dataguard.report.manifest_documents:ManifestVerified",
     "plan": "dataguard.plan.document:PlanDocument",
+    "planned": "dataguard.loader.answers:PlanAnswer",
+    "rehearse": "dataguard.loader.answers:RehearseAnswer",
+    "replay": "dataguard.replay.answers:ReplayAnswer",
+    "seen": "dataguard.replay.answers:SeenAnswer",
+    "tidied": "dataguard.run.tidy:TidiedAttempt",
+    "verify": "dataguard.replay.answers:VerifyAnswer",
+    "where": "dataguard.replay.answers:WhereAnswer",
 }
-"""Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct."""
+"""Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct (or one of several).
+
+A command's ``--json`` answer goes by the command's name (``manifest-show``), but for `plan` (``planned``: ``plan`` is
+what lies in a run), the four that amend a run (``amended``), and `seal` and `compact` (``tidied``).
+"""
 
 _CHECK = {
     "description": "SHA-256 of the file's bytes before this member.",
@@ -58,12 +73,15 @@ def schema_of(name: str) -> dict[str, Any]:
             allowed=", ".join(sorted(DOCUMENTS)),
             todo=f"did you mean {near[0]}?" if near else None,
         )
-    module, _, attribute = path.partition(":")
-    made = msgspec.json.schema(getattr(import_module(module), attribute))
+    module, _, attributes = path.partition(":")
+    structs = [getattr(import_module(module), attribute) for attribute in attributes.split("|")]
+    made, parts = msgspec.json.schema_components(structs, ref_template="#/$defs/{name}")
     for member, its_schema in _MEMBERS_OF_THE_FILE.get(name, {}).items():
-        made["$defs"][attribute]["properties"][member] = its_schema
-        made["$defs"][attribute]["required"].append(member)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"dataguard {name}", **made}
+        parts[attributes]["properties"][member] = its_schema
+        parts[attributes]["required"].append(member)
+    which = made[0] if len(made) == 1 else {"anyOf": list(made)}
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, "title": f"dataguard {name}", **which, "$defs": parts}
 
 
 def schema_bytes(name: str) -> bytes:

@@ -122,7 +122,8 @@ def test_a_piped_table_is_whole(capsys) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[1].split() == ["web/" + "x" * 300, "1,234,567", "-"]
-    assert lines[2].rstrip().endswith("5  [bold]not markup[/bold] :smile:")
+    assert lines[2].endswith("5  [bold]not markup[/bold] :smile:")
+    assert lines == [line.rstrip() for line in lines]
     assert "\x1b" not in "".join(lines)
 
 

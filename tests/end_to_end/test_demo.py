@@ -88,26 +88,37 @@ def test_every_document_of_the_run_obeys_its_schema(told) -> None:
         validate(json.JSONDecoder().raw_decode(text)[0], "frames-header")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["inspect", "RUN", "--step", "17"],
-        ["inspect", "RUN", "--step", "42"],
-        ["inspect", "RUN", "--step", "42", "--attempt", "1", "--rank", "1"],
-        ["replay", "RUN", "--step", "17", "-o", "C"],
-        ["where", "RUN", "docs/part-0.parquet:3"],
-        ["seen", "RUN", "--step", "17"],
-        ["log", "RUN"],
-        ["verify", "RUN"],
-        ["manifest", "show", "M.parquet"],
-        ["skip", "RUN", "70:72", "--reason", "x", "--dry-run"],
-        ["quarantine", "RUN", "docs/part-0.parquet", "--reason", "x", "--dry-run"],
-        ["plan", "M.parquet", "--seed", "7", "--global-batch", "16", "--step", "5"],
-    ],
-    ids=" ".join,
-)
-def test_every_answer_obeys_its_schema(told, words) -> None:
-    validate(answer_of(*words, cwd=told[0]), "manifest" if words[0] == "manifest" else words[0])
+ANSWERS = [
+    ("inspect", ["inspect", "RUN", "--step", "17"]),
+    ("inspect", ["inspect", "RUN", "--step", "41:43"]),
+    ("inspect", ["inspect", "RUN", "--step", "42", "--attempt", "1", "--rank", "1"]),
+    ("inspect", ["inspect", "RUN", "--batch", "42"]),
+    ("replay", ["replay", "RUN", "--step", "17", "-o", "C"]),
+    ("where", ["where", "RUN", "docs/part-0.parquet:3"]),
+    ("seen", ["seen", "RUN", "--step", "17", "--rows", "SEEN.parquet"]),
+    ("log", ["log", "RUN"]),
+    ("verify", ["verify", "RUN"]),
+    ("manifest-show", ["manifest", "show", "M.parquet"]),
+    ("manifest-shard", ["manifest", "show", "M.parquet", "--shards"]),
+    ("manifest-verify", ["manifest", "verify", "M.parquet"]),
+    ("amended", ["skip", "RUN", "70:72", "--reason", "x", "--dry-run"]),
+    ("amended", ["quarantine", "RUN", "docs/part-0.parquet", "--reason", "x", "--dry-run"]),
+    ("amended", ["revoke", "RUN", "3", "--dry-run"]),
+    ("planned", ["plan", "M.parquet", "--seed", "7", "--global-batch", "16", "--step", "5"]),
+    ("rehearse", ["rehearse", "M.parquet", "--run", "OTHER", "--seed", "7", "--global-batch", "4", "--steps", "3"]),
+    ("tidied", ["seal", "RUN"]),
+    ("tidied", ["compact", "RUN"]),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), ANSWERS, ids=[" ".join(words) for _, words in ANSWERS])
+def test_every_answer_obeys_its_schema(told, name, words) -> None:
+    done = dataguard(*words, "--json", cwd=told[0])
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert answers
+    for each in answers:
+        validate(each, name)
 
 
 @pytest.mark.parametrize(
