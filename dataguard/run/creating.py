@@ -1,23 +1,42 @@
-"""May a run be created here, and from this plan?
+"""How is a run created, and may it be created here, and from this plan?
 
-What is checked before anything is written: a folder that is free (missing, empty, or left by a creation that was
-interrupted); and, where a run stands already, that it was created from the same plan.
+1. The folder must be free: missing, empty, or left by a creation that was interrupted. A run is never made among other
+   people's files.
+2. The file system must have what a run needs (`probe`).
+3. Copies of manifests, plan and withheld rows are written, then the first event. Only with that does the run exist; of
+   several creators one event wins.
+4. Where a run stands already, it must have been created from the same plan and the same list of withheld rows.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataguard.errors import AttemptError, UsageError
 from dataguard.plan.document import PlanDocument
-from dataguard.run.withhold import Target, read_withhold_file, resolve_targets
+from dataguard.run.events import Event, RunCreated
+from dataguard.run.journal import Journal, JournalRead
+from dataguard.run.layout import Layout
+from dataguard.run.manifests import keep_manifest, keep_plan
+from dataguard.run.probe import probe
+from dataguard.run.withhold import Target, keep_list, list_digest, read_withhold_file, resolve_targets
 
 if TYPE_CHECKING:
+    from dataguard.corpus.corpus import Corpus
     from dataguard.plan.plan import Plan
 
-__all__ = ["checked_roots", "manifests_of", "require_free", "require_same_plan", "withheld_targets"]
+__all__ = [
+    "checked_roots",
+    "create_run",
+    "manifests_of",
+    "require_free",
+    "require_same_list",
+    "require_same_plan",
+    "withheld_targets",
+]
 
 _OWN_NAMES = frozenset(
     (
@@ -25,6 +44,53 @@ _OWN_NAMES = frozenset(
         *("seals", "store", "telemetry", "tmp"),
     )
 )
+
+
+def create_run(
+    layout: Layout,
+    journal: Journal,
+    plan: Plan,
+    *,
+    roots: Mapping[str, str],
+    withhold_file: str | Path | None,
+    manifest_files: Mapping[str, str | Path],
+    corpora: Iterable[Corpus],
+) -> bool:
+    """Create a run as `Run.create` says; False where somebody else's first event stands by now."""
+    from dataguard.corpus.corpus import Corpus
+
+    require_free(layout.root)
+    probe(layout.tmp)
+    own = [plan.corpus] if isinstance(plan.corpus, Corpus) else []
+    known = {corpus.manifest.digest: corpus for corpus in (*own, *corpora)}
+    for digest in manifests_of(plan.document):
+        keep_manifest(layout, plan.manifests[digest], file=manifest_files.get(digest), corpus=known.get(digest))
+    created = RunCreated(
+        run=uuid.uuid4().hex,
+        plan=keep_plan(layout, plan.document),
+        root=plan.document.root.digest,
+        manifests=manifests_of(plan.document),
+        skip_mode=plan.document.skip_mode,
+        fill=plan.document.fill,
+        first_label=plan.document.first_label,
+        withheld=None if withhold_file is None else keep_list(layout, withheld_targets(plan, withhold_file)),
+        roots=checked_roots(roots, (source.name for each in plan.manifests.values() for source in each.sources)),
+    )
+
+    def first(read: JournalRead) -> Event:
+        if read.head.number:
+            raise _SomebodyElseError
+        return created
+
+    try:
+        journal.append(first)
+    except _SomebodyElseError:
+        return False
+    return True
+
+
+class _SomebodyElseError(Exception):
+    """Another creator's first event stands already; never seen outside."""
 
 
 def require_free(folder: Path) -> None:
@@ -52,6 +118,18 @@ def require_same_plan(ours: PlanDocument, theirs: PlanDocument, where: Path) -> 
         todo="leave the plan out to go on with the run's own (an attempt may amend global batch and mixture), "
         "or name another folder",
     )
+
+
+def require_same_list(ours: str | None, plan: Plan, withhold_file: str | Path, where: Path) -> None:
+    """AttemptError where a run (of list `ours`) withholds another list since its creation than the file asks for."""
+    digest = list_digest(withheld_targets(plan, withhold_file))
+    if digest != ours:
+        raise AttemptError(
+            f"the run at {where} exists and withholds another list since its creation",
+            found=f"{withhold_file} is list {digest[:16]}",
+            allowed=f"list {ours[:16]}" if ours else "no list",
+            todo="withhold it from the next attempt on: dataguard quarantine RUN --withhold FILE --reason TEXT",
+        )
 
 
 def checked_roots(roots: Mapping[str, str], sources: Iterable[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from dataguard.run.layout import Layout
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
 
-__all__ = ["keep_manifest", "keep_plan", "kept_roots", "read_kept_manifest"]
+__all__ = ["keep_manifest", "keep_plan", "kept_roots", "open_corpora", "read_kept_manifest"]
 
 
 def keep_plan(layout: Layout, document: PlanDocument) -> str:
@@ -78,6 +79,29 @@ def kept_roots(layout: Layout, digest: str) -> dict[str, str]:
     except (ManifestDamaged, UsageError) as error:
         raise RunDamaged(f"the run's copy of manifest {digest[:16]} cannot be read", found=str(error)) from error
     return {source.name: source.root for source in header.sources}
+
+
+def open_corpora(layout: Layout, digests: Iterable[str], roots: Mapping[str, str]) -> list[Corpus]:
+    """The corpora of kept manifests, with sources where `roots` says.
+
+    Raises
+    ------
+    UsageError
+        Nobody ever said where a source lies.
+    """
+    from dataguard.corpus.corpus import Corpus
+
+    corpora = []
+    for digest in digests:
+        here = kept_roots(layout, digest)
+        lost = sorted(set(here) - set(roots))
+        if lost:
+            raise UsageError(
+                f"where does source {lost[0]!r} lie? The run was made from a manifest alone, which does not say",
+                todo=f"give --root {lost[0]}=PATH (in Python: roots={{{lost[0]!r}: PATH}})",
+            )
+        corpora.append(Corpus.open(layout.manifest(digest), {name: roots[name] for name in here}))
+    return corpora
 
 
 def _content_of(path: Path, digest: str) -> bytes:

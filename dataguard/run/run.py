@@ -14,25 +14,24 @@ Opening reads event files and nothing else; plans, manifests and lists are read 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataguard.core.manifest import Manifest
-from dataguard.errors import AttemptError, NotInRun, RunDamaged, UsageError
+from dataguard.errors import NotInRun, RunDamaged, UsageError
 from dataguard.plan.attempts import AttemptTree
 from dataguard.plan.document import PlanDocument, decode_plan
 from dataguard.plan.steps import Steps, label_of_step, step_of_label
 from dataguard.run.attempts import Rebuilt, begun_events, rebuild
-from dataguard.run.creating import checked_roots, manifests_of, require_free, require_same_plan, withheld_targets
-from dataguard.run.events import AttemptBegun, Event, RunCreated
+from dataguard.run.creating import checked_roots, create_run, manifests_of, require_same_list, require_same_plan
+from dataguard.run.events import AttemptBegun, RunCreated
 from dataguard.run.journal import Entry, Head, Journal, JournalRead
 from dataguard.run.layout import Layout
-from dataguard.run.manifests import keep_manifest, keep_plan, kept_roots, read_kept_manifest
+from dataguard.run.manifests import kept_roots, open_corpora, read_kept_manifest
 from dataguard.run.pending import Pending, fold
 from dataguard.run.probe import probe
-from dataguard.run.withhold import Target, keep_list, list_digest, read_kept_list
+from dataguard.run.withhold import Target, read_kept_list
 
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
@@ -108,41 +107,19 @@ class Run:
         layout = Layout(Path(path))
         journal = Journal(layout, by=by, clock=clock)
         if journal.read().head.number == 0:
-            require_free(layout.root)
-            probe(layout.tmp)
-            from dataguard.corpus.corpus import Corpus
-
-            own = [plan.corpus] if isinstance(plan.corpus, Corpus) else []
-            files, known = manifest_files or {}, {corpus.manifest.digest: corpus for corpus in (*own, *corpora)}
-            for digest in manifests_of(plan.document):
-                keep_manifest(layout, plan.manifests[digest], file=files.get(digest), corpus=known.get(digest))
-            event = RunCreated(
-                run=uuid.uuid4().hex,
-                plan=keep_plan(layout, plan.document),
-                root=plan.document.root.digest,
-                manifests=manifests_of(plan.document),
-                skip_mode=plan.document.skip_mode,
-                fill=plan.document.fill,
-                first_label=plan.document.first_label,
-                withheld=None if withhold_file is None else keep_list(layout, withheld_targets(plan, withhold_file)),
-                roots=checked_roots(roots or {}, (s.name for m in plan.manifests.values() for s in m.sources)),
+            create_run(
+                layout,
+                journal,
+                plan,
+                roots=roots or {},
+                withhold_file=withhold_file,
+                manifest_files=manifest_files or {},
+                corpora=corpora,
             )
-
-            def first(read: JournalRead) -> Event:
-                if read.head.number:
-                    raise _SomebodyElse
-                return event
-
-            try:
-                journal.append(first)
-            except _SomebodyElse:
-                pass
-            else:
-                return cls(layout, journal, event)
         run = cls._read(layout, journal)
         run.require_plan(plan)
         if withhold_file is not None:
-            run._require_same_list(plan, withhold_file)
+            require_same_list(run.document.withheld, plan, withhold_file, layout.root)
         return run
 
     @classmethod
@@ -398,21 +375,7 @@ class Run:
         UsageError
             Nobody ever said where a source lies.
         """
-        from dataguard.corpus.corpus import Corpus
-
-        known = self.roots(attempt, roots)
-        digests = manifests_of(self.plan_of(attempt).document)
-        here = {digest: kept_roots(self.layout, digest) for digest in digests}
-        lost = sorted({name for names in here.values() for name in names} - set(known))
-        if lost:
-            raise UsageError(
-                f"where does source {lost[0]!r} lie? The run was made from a manifest alone, which does not say",
-                todo=f"give --root {lost[0]}=PATH (in Python: roots={{{lost[0]!r}: PATH}})",
-            )
-        return [
-            Corpus.open(self.layout.manifest(digest), {name: known[name] for name in here[digest] if name in known})
-            for digest in digests
-        ]
+        return open_corpora(self.layout, manifests_of(self.plan_of(attempt).document), self.roots(attempt, roots))
 
     def reader(self, attempt: int | None = None, roots: Mapping[str, str] | None = None, **settings: Any) -> RowReader:
         """A reader of an attempt's rows, by shards as its stream numbers them; see `RowReader` for the settings."""
@@ -426,17 +389,3 @@ class Run:
         if self._built is None or self._built[0] != read.head or read.problems:
             self._built = (read.head, rebuild(read, self.document, self.plan_document, self.fold))
         return self._built[1]
-
-    def _require_same_list(self, plan: Plan, withhold_file: str | Path) -> None:
-        digest = list_digest(withheld_targets(plan, withhold_file))
-        if digest != self.document.withheld:
-            raise AttemptError(
-                f"the run at {self.layout.root} exists and withholds another list since its creation",
-                found=f"{withhold_file} is list {digest[:16]}",
-                allowed=f"list {self.document.withheld[:16]}" if self.document.withheld else "no list",
-                todo="withhold it from the next attempt on: dataguard quarantine RUN --withhold FILE --reason TEXT",
-            )
-
-
-class _SomebodyElse(Exception):  # noqa: N818 - control flow, never seen outside
-    """Another creator's first event stands already."""

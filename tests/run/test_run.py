@@ -162,10 +162,13 @@ def test_a_changed_plan_or_manifest_copy_is_told(tmp_path: Path) -> None:
     plan_path.write_text(json.dumps(document))
     with pytest.raises(RunDamaged, match="another plan than its name says"):
         _ = Run.open(tmp_path / "run").plan
-    raw = bytearray(manifest_path.read_bytes())
-    raw[len(raw) // 3] ^= 0xFF
-    manifest_path.write_bytes(raw)
+    raw = manifest_path.read_bytes()
+    manifest_path.write_bytes(raw[: len(raw) // 2])
     with pytest.raises(RunDamaged, match="copy of manifest"):
+        Run.open(tmp_path / "run").manifest(run.document.manifests[0])
+    other = keep_manifest(Layout(tmp_path / "elsewhere"), make_manifest(WEB, salt=1))
+    manifest_path.write_bytes(Layout(tmp_path / "elsewhere").manifest(other).read_bytes())
+    with pytest.raises(RunDamaged, match="another manifest than its name says"):
         Run.open(tmp_path / "run").manifest(run.document.manifests[0])
     manifest_path.unlink()
     with pytest.raises(RunDamaged, match="copy of manifest"):
