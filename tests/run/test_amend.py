@@ -290,7 +290,7 @@ def test_what_delivers_nothing_anyway_is_said(tmp_path: Path) -> None:
     manifest = Manifest(
         sources=manifest.sources, shards=manifest.shards, blocks=blocks, rejected=rejected, codes=("not-an-object",)
     )
-    run = Run.create(tmp_path / "run", Plan(manifest, seed=7, global_batch=8, lanes=2, weights={"code": 1}))
+    run = Run.create(tmp_path / "run", Plan(manifest, seed=7, global_batch=8, lanes=2, weights={"code": 1, "web": 0}))
     begin(run)
     assert quarantine(run, "code/a.jsonl:2", reason="x").notes == (
         "it holds no sample: what was rejected when the manifest was built is never delivered",

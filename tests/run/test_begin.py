@@ -297,6 +297,15 @@ def test_every_fact_that_differs_is_named_with_both_values(tmp_path: Path, chang
     assert run.attempts().numbers == (1, 2)
 
 
+def test_a_source_left_out_by_weight_0_is_no_difference(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    begin(run)
+    facts: dict[str, Any] = {"launch_id": "job 7", "fork_step": 3, "weights": {"web": 0, "code": "0.5"}}
+    attempt = begin(run, **facts)
+    assert attempt.mixtures[-1].weights == {"code": 1}
+    assert join_attempt(run, request(**facts), rank=0) == begin(run, **facts) == attempt
+
+
 def test_all_differences_stand_in_one_message(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     begin(run, launch_id="job 7")
