@@ -50,14 +50,15 @@ def demand_of(plan: Plan, stream: Stream, geometry: Geometry) -> Demand:
     wanted = int(need * _SLACK)
     if wanted > CACHE_LIMIT_BYTES:
         notes.append(
-            f"the windows of one rank hold about {need / 1e9:,.1f} GB decoded, the cache {CACHE_LIMIT_BYTES / 1e9:,.1f} GB: "
-            f"blocks will be read more than once; give cache_bytes, or plan the next run with fewer window blocks than {root.window_blocks}"
+            f"the windows of one rank hold about {need / 1e9:,.1f} GB decoded, the cache "
+            f"{CACHE_LIMIT_BYTES / 1e9:,.1f} GB: blocks will be read more than once; give cache_bytes, or plan the "
+            f"next run with fewer window blocks than {root.window_blocks}"
         )
     if geometry.world_size > root.lanes:
         share = geometry.world_size / root.lanes
         notes.append(
-            f"{geometry.world_size:,} ranks share {root.lanes:,} lanes: about {share:,.1f} ranks read each block, so an epoch "
-            f"costs about {share:,.1f} times the corpus in bytes read; the next run can be planned with --lanes "
+            f"{geometry.world_size:,} ranks share {root.lanes:,} lanes: about {share:,.1f} ranks read each block, so "
+            f"an epoch costs that many times the corpus in bytes read; the next run can be planned with --lanes "
             f"{1 << (geometry.world_size - 1).bit_length():,}"
         )
     return Demand(cache_bytes=max(_CACHE_LEAST_BYTES, min(wanted, CACHE_LIMIT_BYTES)), notes=tuple(notes))

@@ -94,7 +94,7 @@ class Feeder:
             slots=range(int(slots.slot[0]), int(slots.slot[-1]) + 1),
             positions=slots.position,
             status=slots.status,
-            source=slots.source,
+            source=slots.source.astype(np.int64),
             shard=slots.shard,
             row=slots.row,
             delivered_shard=slots.delivered_shard,
@@ -118,13 +118,14 @@ class Feeder:
                 continue
             if self._on_unreadable == "halt":
                 raise ShardDamaged(
-                    f"{planned.address}, slot {int(slots.slot[i])}: row {problem.row:,} of {problem.shard} is {problem.kind}",
+                    f"{planned.address}, slot {int(slots.slot[i])}: row {problem.row:,} of {problem.shard} is "
+                    f"{problem.kind}",
                     found=problem.detail,
                     todo="mend the shard, quarantine it, or run with on_unreadable = withhold",
                 )
             substitute, contents[i] = self._substitute(slots, i)
             if substitute is None:
-                slots.status[i] = SlotStatus.QUARANTINED if slots.event[i] else SlotStatus.UNREADABLE
+                slots.status[i] = _nothing(int(slots.status[i]), int(slots.event[i]))
                 substitute = Substitute(draw=-1, block=-1, shard=-1, row=-1)
             else:
                 slots.status[i] = SlotStatus.SUBSTITUTED
@@ -163,3 +164,10 @@ class Feeder:
                 return found, content
             draw = found.draw
         return None, Content()
+
+
+def _nothing(status: int, event: int) -> SlotStatus:
+    """Why a slot is empty whose row cannot be read; where that row was a substitute, why its own was withheld."""
+    if event:
+        return SlotStatus.QUARANTINED
+    return SlotStatus.REMOVED if status == SlotStatus.SUBSTITUTED else SlotStatus.UNREADABLE

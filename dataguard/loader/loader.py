@@ -14,29 +14,26 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from dataguard.core.address import Geometry
 from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AttemptError, UsageError
-from dataguard.loader.demand import demand_of
-from dataguard.loader.feed import Fed, Feeder, OnUnreadable
-from dataguard.loader.prefetch import ahead
+from dataguard.loader.feed import OnUnreadable
 from dataguard.loader.proposals import propose_unreadable
-from dataguard.loader.record import index_records
-from dataguard.loader.walk import End, Walk
+from dataguard.loader.walk import End
+from dataguard.loader.walking import Walking
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.state import JournalHead, LoaderState, read_state
 from dataguard.run.begin import begin_attempt
 from dataguard.run.events import RankPlace
-from dataguard.run.join import fence, join_attempt
+from dataguard.run.join import join_attempt
 from dataguard.run.launch import AttemptRequest, environment_launch_id
 from dataguard.run.reached import reached_by_any
 from dataguard.run.run import Run
-from dataguard.run.writer import Fsync, RankWriter
+from dataguard.run.writer import Fsync
 
 __all__ = ["Loader"]
 
@@ -106,7 +103,13 @@ class Loader:
         fsync: Fsync = "seal",
     ) -> None:
         geometry.check_rank(rank)
-        for name, value, least in (("steps", steps, 1), ("epochs", epochs, 1), ("num_threads", num_threads, 0), ("prefetch", prefetch, 1)):
+        counts = (
+            ("steps", steps, 1),
+            ("epochs", epochs, 1),
+            ("num_threads", num_threads, 0),
+            ("prefetch", prefetch, 1),
+        )
+        for name, value, least in counts:
             if value is not None and value < least:
                 raise UsageError(f"{name} {value} cannot be", allowed=f"at least {least}")
         if steps is not None and epochs is not None:
@@ -124,7 +127,7 @@ class Loader:
         self._corpus = corpus
         self._join_timeout_seconds = join_timeout_seconds
         self._fsync = fsync
-        self._request = {
+        self._request: dict[str, Any] = {
             "launch_id": launch_id,
             "geometry": geometry,
             "parent": parent,
@@ -135,8 +138,10 @@ class Loader:
             "epochs": epochs,
         }
         self._state: LoaderState | None = None
-        self._walking: _Walking | None = None
-        if from_step is None and not len(run.attempts()):
+        self._walking: Walking | None = None
+        if global_batch is not None:
+            geometry.check(global_batch)
+        elif from_step is None and not len(run.attempts()):
             run.plan.check(geometry)
 
     def __iter__(self) -> Self:
@@ -194,10 +199,17 @@ class Loader:
         head = self.run.head()
         return LoaderState(
             root_digest=self.run.plan.root.digest,
-            attempt=0 if self.attempt is None else self.attempt.number,
+            attempt=self._stands_in() if self.attempt is None else self.attempt.number,
             next_step=self.next_step,
             journal_head=JournalHead(number=head.number, sha256=head.sha256),
         )
+
+    def _stands_in(self) -> int:
+        """Before the attempt begins: the one it is to fork from, 0 where it is a fresh start."""
+        from_step, parent = self._request["fork_step"], self._request["parent"]
+        if from_step is None:
+            return 0
+        return self.run.attempts().owner(from_step) if parent is None else parent
 
     def load(self, state: LoaderState | Mapping[str, Any] | bytes | str) -> None:
         """Go on from a state that `state()` gave, with whatever geometry this loader has.
@@ -212,7 +224,10 @@ class Loader:
                 f"this loader has begun attempt {self._walking.attempt.number} already, so no state can be loaded",
                 todo="load the state before the first microbatch is asked for, into a new Loader",
             )
-        read = state if isinstance(state, LoaderState) else read_state(dict(state) if isinstance(state, Mapping) else state)
+        if isinstance(state, LoaderState):
+            read = state
+        else:
+            read = read_state(dict(state) if isinstance(state, Mapping) else state)
         read.check_root(self.run.plan.root.digest)
         self._state = read
 
@@ -228,7 +243,9 @@ class Loader:
         """The step in hand, counted from 0: the first whose microbatches were not all handed over."""
         if self._walking is not None:
             return self._walking.next_step
-        return 0 if self._state is None else self._state.next_step
+        if self._state is not None:
+            return self._state.next_step
+        return self._request["fork_step"] or 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -240,8 +257,19 @@ class Loader:
         """Bytes this rank has read from shards so far."""
         return 0 if self._walking is None else self._walking.reader.counts.storage_bytes
 
-    def _begin(self) -> _Walking:
-        return _Walking(self, self._agree())
+    def _begin(self) -> Walking:
+        return Walking(
+            self.run,
+            self._agree(),
+            rank=self.rank,
+            end=End(num_steps=self._steps, epochs=self._epochs),
+            roots=self._roots,
+            cache_bytes=self._cache_bytes,
+            num_threads=self._num_threads,
+            prefetch=self._prefetch,
+            on_unreadable=self._on_unreadable,
+            fsync=self._fsync,
+        )
 
     def _agree(self) -> AttemptPlan:
         """Rank 0 begins the attempt, all others join it."""
@@ -255,7 +283,8 @@ class Loader:
             request["fork_step"] = 0 if len(self.run.attempts()) else None
         if state is not None:
             request["parent"] = request["fork_step"] = None
-        asked = AttemptRequest(state=state, root_digest=self.run.plan.root.digest, seed=self.run.plan.root.seed, **request)
+        root = self.run.plan.root
+        asked = AttemptRequest(state=state, root_digest=root.digest, seed=root.seed, **request)
         if self.rank != 0:
             return join_attempt(self.run, asked, rank=self.rank, timeout_seconds=self._join_timeout_seconds)
         propose_unreadable(self.run)
@@ -266,6 +295,7 @@ class Loader:
             parent_next_step=lambda parent: reached_by_any(self.run, parent),
             ranks=[_here(0)],
             roots=roots,
+            corpus=self._corpus,
         )
 
     def _default_launch_id(self) -> str:
@@ -281,97 +311,5 @@ class Loader:
         return f"single {uuid.uuid4().hex}"
 
 
-class _Walking:
-    """A loader under way: everything that exists once its attempt has begun."""
-
-    def __init__(self, loader: Loader, attempt: AttemptPlan) -> None:
-        run, rank = loader.run, loader.rank
-        self.run = run
-        self.rank = rank
-        self.attempt = attempt
-        plan = run.plan_of(attempt.number)
-        stream = run.stream_of(attempt.number, bulk=True)
-        steps = run.steps_of(attempt.number)
-        demand = demand_of(plan, stream, loader.geometry)
-        self.notes = demand.notes
-        self.reader = run.reader(
-            attempt.number,
-            roots=loader._roots,
-            cache_bytes=loader._cache_bytes or demand.cache_bytes,
-        )
-        self.walk = Walk(
-            stream=stream,
-            steps=steps,
-            withheld=run.withheld_of(attempt.number),
-            fill=plan.document.fill,
-            geometry=loader.geometry,
-            rank=rank,
-            attempt=attempt.number,
-            first_step=attempt.fork_step,
-            end=End(num_steps=loader._steps, epochs=loader._epochs),
-        )
-        feeder = Feeder(
-            self.walk,
-            self.reader,
-            manifest_set=stream.manifest_set,
-            seq_len=plan.root.seq_len,
-            on_unreadable=loader._on_unreadable,
-        )
-        self._fed: Iterator[Fed] = ahead(
-            feeder.feed, self.walk, num_threads=loader._num_threads, depth=loader._prefetch
-        )
-        head = run.head()
-        begun = run.begun(attempt.number)
-        self.writer = RankWriter.open(
-            run.layout,
-            run_id=run.run_id,
-            attempt=attempt.number,
-            rank=rank,
-            first_step=attempt.fork_step,
-            microbatch_size=loader.geometry.microbatch_size,
-            digests={"plan": begun.plan, "attempt": begun.attempt_digest},
-            head=(head.number, head.sha256),
-            clock=_now,
-            fsync=loader._fsync,
-            fence=fence(run, attempt.number),
-            background=loader._num_threads > 0,
-        )
-        self.next_step = steps.next_delivered(attempt.fork_step)
-        self._steps = steps
-        self._closed = False
-
-    def next(self) -> Microbatch | None:
-        """Record the next microbatch and hand it over; None at the end."""
-        if self._closed:
-            return None
-        fed = next(self._fed, None)
-        if fed is None:
-            return None
-        for exception in fed.exceptions:
-            self.writer.append_exception(exception.record())
-        self.writer.append(index_records(fed.microbatch, fed.planned))
-        if fed.planned.last_of_step:
-            self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
-        return fed.microbatch
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            close: Callable[[], None] | None = getattr(self._fed, "close", None)
-            if close is not None:
-                close()
-            self.reader.close()
-        finally:
-            self.writer.close()
-        if self.rank == 0:
-            propose_unreadable(self.run)
-
-
 def _here(rank: int) -> RankPlace:
     return RankPlace(rank=rank, host=os.uname().nodename, process=os.getpid())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")

@@ -21,7 +21,7 @@ U = TypeVar("U")
 def ahead(function: Callable[[T], U], items: Iterable[T], *, num_threads: int, depth: int) -> Iterator[U]:
     """Map in order, `depth` results ahead of the consumer.
 
-    An exception of `function` is raised where its result would have come, after all results before it.
+    An exception of `function` or of the iterator is raised where its result would have come, after all before it.
 
     >>> list(ahead(lambda x: x * x, range(5), num_threads=2, depth=3))
     [0, 1, 4, 9, 16]
@@ -32,11 +32,22 @@ def ahead(function: Callable[[T], U], items: Iterable[T], *, num_threads: int, d
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="dataguard-read")
     waiting: deque[Future[U]] = deque()
     try:
-        for item in items:
+        failure: Exception | None = None
+        upcoming = iter(items)
+        while True:
+            try:
+                item = next(upcoming)
+            except StopIteration:
+                break
+            except Exception as error:  # noqa: BLE001 - raised below, when its turn has come
+                failure = error
+                break
             waiting.append(pool.submit(function, item))
             if len(waiting) > depth:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+        if failure is not None:
+            raise failure
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

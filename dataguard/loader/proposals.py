@@ -6,10 +6,12 @@ command line) turns them into proposals: one a shard and attempt. A proposal has
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from dataguard.errors import RunDamaged
+from dataguard.plan.slots import Exempted, next_substitute
 from dataguard.run.begin import propose
 from dataguard.run.events import Proposed
 from dataguard.run.exceptions import read_exceptions
@@ -17,33 +19,64 @@ from dataguard.run.run import Run
 
 __all__ = ["propose_unreadable"]
 
+_MOST_ROWS = 256
+"""Rows and positions that one proposal lists; of more only the number is told."""
+
 
 def propose_unreadable(run: Run) -> int:
     """Propose to quarantine every shard with unreadable rows, for each attempt once; how many proposals were new."""
     proposals = []
     tree = run.attempts()
     proposed = {
-        (entry.event.attempt, entry.event.shard)
-        for entry in run.read().entries
-        if isinstance(entry.event, Proposed)
+        (entry.event.attempt, entry.event.shard) for entry in run.read().entries if isinstance(entry.event, Proposed)
     }
     for number in tree.numbers:
-        exceptions = read_exceptions(run.layout, number, range(tree.attempt(number).geometry.world_size))
-        if not exceptions:
-            continue
-        stream = run.stream_of(number)
-        shards = stream.samples(np.array(sorted(exceptions), dtype=np.int64)).shard
-        for shard, count in sorted(Counter(shards.tolist()).items()):
-            name = stream.manifest_set.shard_name(shard)
+        try:
+            exceptions = read_exceptions(run.layout, number, range(tree.attempt(number).geometry.world_size))
+        except RunDamaged:
+            continue  # verify tells it; what only advises must not keep a run from going on
+        met: dict[str, tuple[set[int], set[int]]] = {}
+        for name, row, position in _unreadable(run, number, exceptions) if exceptions else ():
+            rows, positions = met.setdefault(name, (set(), set()))
+            rows.add(row)
+            positions.add(position)
+        for name, (rows, positions) in sorted(met.items()):
             if (number, name) in proposed:
                 continue
-            rows = "row" if count == 1 else "rows"
+            few = len(positions) <= _MOST_ROWS
             proposals.append(
                 Proposed(
                     proposal="quarantine",
                     attempt=number,
                     shard=name,
-                    reason=f"{count:,} {rows} could not be read in attempt {number}",
+                    rows=tuple(sorted(rows)) if few else (),
+                    positions=tuple(sorted(positions)) if few else (),
+                    reason=f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'} could not be read in attempt {number}",
                 )
             )
     return len(propose(run, proposals))
+
+
+def _unreadable(run: Run, attempt: int, exceptions: Mapping[int, Exempted]) -> Iterator[tuple[str, int, int]]:
+    """(shard, row, position) of every row that was asked for and not had: planned ones, and draws that failed too."""
+    stream, withheld = run.stream_of(attempt), run.withheld_of(attempt)
+    substitutes = run.plan_of(attempt).document.fill == "substitute"
+    samples = stream.samples(np.array(sorted(exceptions), dtype=np.int64))
+    held = (withheld.mask(samples.shard, samples.row) > 0) | samples.removed
+    for i, position in enumerate(samples.position.tolist()):
+        if not held[i]:
+            yield stream.manifest_set.shard_name(int(samples.shard[i])), int(samples.row[i]), position
+        draw = -1
+        while substitutes:
+            found = next_substitute(
+                stream,
+                withheld,
+                position=position,
+                source=int(samples.source[i]),
+                generation=int(samples.generation[i]),
+                after_draw=draw,
+            )
+            if found is None or found.draw == exceptions[position].draw:
+                break
+            yield stream.manifest_set.shard_name(found.shard), found.row, position
+            draw = found.draw

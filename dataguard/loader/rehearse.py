@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from dataguard.core.address import Geometry
-from dataguard.errors import DataguardError
+from dataguard.errors import UsageError
 from dataguard.loader.answers import Mixed, PlanAnswer, PlannedSample, RehearseAnswer
 from dataguard.loader.loader import Loader
 from dataguard.plan.plan import Plan
@@ -33,7 +33,7 @@ def rehearse(
     epochs: int | None = None,
     from_step: int | None = None,
     parent: int | None = None,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
+    progress: Callable[[int, int | None], None] = lambda _done, _total: None,
     **settings: Any,
 ) -> RehearseAnswer:
     """Deliver `steps` steps (or `epochs` epochs) to all ranks of a new attempt.
@@ -117,7 +117,9 @@ def rehearse(
     )
 
 
-def continued_geometry(run: Run, *, world_size: int | None, microbatch_size: int | None, global_batch: int | None) -> Geometry:
+def continued_geometry(
+    run: Run, *, world_size: int | None, microbatch_size: int | None, global_batch: int | None
+) -> Geometry:
     """The geometry of an attempt of which only a part was asked for: the rest follows the newest attempt.
 
     Where only one of the two is given, the number of microbatches follows; where that cannot be, it is an error that
@@ -125,9 +127,10 @@ def continued_geometry(run: Run, *, world_size: int | None, microbatch_size: int
     """
     tree = run.attempts()
     if not len(tree):
-        missing = [name for name, value in (("world size", world_size), ("microbatch size", microbatch_size)) if value is None]
+        asked = (("world size", world_size), ("microbatch size", microbatch_size))
+        missing = [name for name, value in asked if value is None]
         if missing:
-            raise DataguardError(f"the run has no attempt yet, and no {' and no '.join(missing)} is given")
+            raise UsageError(f"the run has no attempt yet, and no {' and no '.join(missing)} is given")
     last = tree.attempt(tree.newest).geometry if len(tree) else None
     geometry = Geometry(
         world_size=world_size or (last.world_size if last else 1),

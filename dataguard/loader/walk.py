@@ -63,7 +63,11 @@ class Walk:
             return None
         end = self.stream.end_of_epochs(self.end.epochs)
         # Every step holds at least one position, so none past `end` can begin before it.
-        return bisect_left(range(end + self.first_step + 1), end, key=self.steps.start_of, lo=self.first_step)
+        return bisect_left(range(end + self.first_step + 1), end, key=self._first_position, lo=self.first_step)
+
+    def _first_position(self, step: int) -> int:
+        """Where a step's batch begins: behind what is skipped, which may reach past the end."""
+        return self.steps.span_of_steps(step, step + 1)[0]
 
     def delivered_steps(self) -> Iterator[int]:
         """Steps to deliver, rising; holes passed over."""

@@ -56,7 +56,7 @@ def compare_microbatch(
     recorded = next(
         (value.hex() for value in (record["microbatch_digest"].tobytes() for record in records) if any(value)), None
     )
-    if status == "exact" and recorded is not None and recorded != digest:
+    if status in {"exact", "withheld", "skipped"} and recorded is not None and recorded != digest:
         status = "differs"
     return ReplayMicrobatch(
         rank=rebuilt.microbatch.address.rank,
@@ -68,9 +68,7 @@ def compare_microbatch(
     )
 
 
-def _sample(
-    rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, source_names: Sequence[str]
-) -> ReplaySample:
+def _sample(rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, source_names: Sequence[str]) -> ReplaySample:
     planned, microbatch = rebuilt.planned, rebuilt.microbatch
     problem = rebuilt.problems.get(i)
     digest = microbatch.digests[i][:8]
@@ -138,5 +136,7 @@ def _other_row(rebuilt: Rebuilt, i: int, record: Any) -> str | None:
 def _told(problem: RowProblem) -> str:
     digests = ""
     if problem.expected_shard_digest and problem.found_shard_digest != problem.expected_shard_digest:
-        digests = f" (shard digest {problem.expected_shard_digest} expected, {problem.found_shard_digest or 'none'} found)"
+        digests = (
+            f" (shard digest {problem.expected_shard_digest} expected, {problem.found_shard_digest or 'none'} found)"
+        )
     return f"{problem.shard} row {problem.row:,} is {problem.kind}: {problem.detail}{digests}"

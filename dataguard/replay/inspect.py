@@ -16,7 +16,9 @@ from dataguard.replay.lookup import Found, Lookup
 __all__ = ["inspect_step"]
 
 
-def inspect_step(lookup: Lookup, label: int, *, attempt: int | None = None, rank: int | None = None) -> InspectAnswer | SkippedBatch:
+def inspect_step(
+    lookup: Lookup, label: int, *, attempt: int | None = None, rank: int | None = None
+) -> InspectAnswer | SkippedBatch:
     """What was delivered at a step (in the trainer's labels), or by what it was skipped.
 
     Raises
@@ -34,7 +36,9 @@ def inspect_step(lookup: Lookup, label: int, *, attempt: int | None = None, rank
     samples.sort(key=lambda sample: (sample.status == "live", sample.rank, sample.microbatch, sample.slot))
     geometry = found.attempt.geometry
     before = found.batch.stop_position
-    skips = [(skip.start, skip.stop, skip.event) for skip in found.attempt.skips_over(found.attempt.start_position, before)]
+    skips = [
+        (skip.start, skip.stop, skip.event) for skip in found.attempt.skips_over(found.attempt.start_position, before)
+    ]
     return InspectAnswer(
         step=label,
         attempt=found.attempt.number,
@@ -73,9 +77,7 @@ def _sample(record: Any, source_names: tuple[str, ...], manifests: ManifestSet) 
         shard=manifests.shard_name(int(record["shard"])),
         row=int(record["row"]),
         status=SlotStatus(int(record["status"])).name.lower(),
-        delivered=None
-        if shard < 0
-        else Delivered(shard=manifests.shard_name(shard), row=int(record["delivered_row"])),
+        delivered=None if shard < 0 else Delivered(shard=manifests.shard_name(shard), row=int(record["delivered_row"])),
         event=int(record["event"]) or None,
         length=int(record["length"]),
         digest=record["digest"].tobytes().hex(),

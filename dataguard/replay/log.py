@@ -98,11 +98,21 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
         return f"release {_record(event.shard, event.row)}" + (f": {event.reason}" if event.reason else "")
     if isinstance(event, Revoked):
         return f"revoke event {event.event}" + (f": {event.reason}" if event.reason else "")
-    return f"propose to {event.proposal} {_record(event.shard, event.row)}: {event.reason}"
+    return f"propose to {event.proposal} {_proposed(event)}: {event.reason}"
 
 
 def _span(span: tuple[int, int] | None) -> str:
     return "none" if span is None else f"{span[0]:,}:{span[1]:,}"
+
+
+def _proposed(event: Proposed) -> str:
+    if event.shard is None:
+        return f"{len(event.positions):,} positions"
+    if len(event.rows) == 1:
+        return f"{event.shard}:{event.rows[0]}"
+    return event.shard + (
+        f" (rows {', '.join(map(str, event.rows[:8]))}{' ...' * (len(event.rows) > 8)})" * bool(event.rows)
+    )
 
 
 def _record(shard: str | None, row: int | None) -> str:

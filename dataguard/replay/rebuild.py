@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from dataguard.core.address import Address
 from dataguard.core.microbatch import Microbatch, assemble
 from dataguard.corpus.contents import slot_contents
@@ -85,7 +87,7 @@ class Rebuilder:
             slots=range(int(slots.slot[0]), int(slots.slot[-1]) + 1),
             positions=slots.position,
             status=slots.status,
-            source=slots.source,
+            source=slots.source.astype(np.int64),
             shard=slots.shard,
             row=slots.row,
             delivered_shard=slots.delivered_shard,

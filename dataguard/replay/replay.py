@@ -47,14 +47,18 @@ def replay_step(
     rebuilder = Rebuilder(lookup.run, found.attempt.number, roots=roots)
     rebuilt: list[Rebuilt] = []
     answers: list[ReplayMicrobatch] = []
-    for microbatch, answer in _compared(rebuilder, found, rank):
-        rebuilt.append(microbatch)
-        answers.append(answer)
-    rebuilder.close()
-    unrecorded = sum(1 for answer in answers if answer.recorded is None)
+    try:
+        for microbatch, compared in _compared(rebuilder, found, rank):
+            rebuilt.append(microbatch)
+            answers.append(compared)
+    finally:
+        rebuilder.close()
+    unrecorded = sum(1 for each in answers if each.recorded is None)
     notes = [*found.records.torn, *found.records.damage]
     if unrecorded:
-        notes.append(f"{unrecorded:,} of {len(answers):,} microbatches have no record; they are compared with the manifest")
+        notes.append(
+            f"{unrecorded:,} of {len(answers):,} microbatches have no record; they are compared with the manifest"
+        )
     answer = ReplayAnswer(
         step=label,
         batch=lookup.run.label(found.batch.batch),

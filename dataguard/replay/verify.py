@@ -12,17 +12,22 @@ A check that looked at nothing says so; verification is only good when something
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.address import Geometry
+from dataguard.core.manifest import ManifestSet
+from dataguard.errors import RunDamaged
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.slots import SlotStatus
+from dataguard.plan.steps import Steps
 from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck
 from dataguard.replay.compare import compare_microbatch
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
-from dataguard.run.reached import recorded_heads
+from dataguard.run.reached import reached, recorded_attempts, recorded_heads
 
 __all__ = ["verify_run"]
 
@@ -36,7 +41,7 @@ def verify_run(
     attempt: int | None = None,
     data: bool = True,
     roots: Mapping[str, str] | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> VerifyAnswer:
     """Check a run along one lineage (default: the newest leaf's).
 
@@ -64,7 +69,7 @@ def verify_run(
     )
 
 
-def _owned(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> Iterator[tuple[AttemptPlan, int, int | None]]:
+def _owned(chain: tuple[AttemptPlan, ...]) -> Iterator[tuple[AttemptPlan, int, int | None]]:
     """Each attempt of a lineage with the steps it owns there, ``first:stop``; the leaf's have no stop."""
     for i, each in enumerate(chain):
         yield each, each.fork_step, chain[i + 1].fork_step if i + 1 < len(chain) else None
@@ -73,7 +78,7 @@ def _owned(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> Iterator[tuple[Att
 def _journal(lookup: Lookup) -> VerifyCheck:
     run = lookup.run
     read = run.read()
-    heads = [head for number in lookup.tree.numbers for head in recorded_heads(run, number)]
+    heads = [head for number in recorded_attempts(run) for head in recorded_heads(run, number)]
     faults = [Fault(kind=problem.kind, message=problem.message) for problem in run.journal.check(heads)]
     return VerifyCheck(name="journal", checked=len(read.entries), unit="events", faults=tuple(faults))
 
@@ -88,13 +93,34 @@ def _index(lookup: Lookup) -> VerifyCheck:
         found = lookup.index.check(
             number,
             num_ranks=geometry.world_size,
-            num_microbatches=lambda step, geometry=geometry, steps=steps: geometry.num_microbatches(steps.size_of(step)),
+            num_microbatches=partial(_num_microbatches, geometry, steps),
             next_delivered=steps.next_delivered,
         )
         checked += found.num_records
         faults += [Fault(kind=problem.kind, message=problem.message) for problem in found.problems]
         notes += found.torn
+        faults += _left_behind(lookup, number, steps)
     return VerifyCheck(name="index", checked=checked, unit="records", faults=tuple(faults), notes=tuple(notes))
+
+
+def _num_microbatches(geometry: Geometry, steps: Steps, step: int) -> int:
+    return geometry.num_microbatches(steps.size_of(step))
+
+
+def _left_behind(lookup: Lookup, attempt: int, steps: Steps) -> list[Fault]:
+    """Ranks whose record ends more than one step before another rank's: no trainer lets them part that far."""
+    label, first = lookup.run.label, lookup.tree.attempt(attempt).fork_step
+    stands = [first if step is None else step for step in reached(lookup.run, attempt)]
+    farthest = max(stands)
+    return [
+        Fault(
+            kind="gap",
+            message=f"attempt {attempt}: the record of rank {rank} ends before step {label(step):,}, that of rank "
+            f"{stands.index(farthest)} before step {label(farthest):,}",
+        )
+        for rank, step in enumerate(stands)
+        if farthest > steps.next_delivered(steps.next_delivered(step) + 1)
+    ]
 
 
 def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[VerifyCheck]:
@@ -102,7 +128,7 @@ def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[Verif
     plan: list[Fault] = []
     notes: list[str] = []
     num_positions = num_records = num_substitutes = 0
-    for attempt, first, stop in _owned(lookup, chain):
+    for attempt, first, stop in _owned(chain):
         complete = lookup.complete[attempt.number]
         stop = complete if stop is None else stop
         if stop > complete:
@@ -156,11 +182,18 @@ def _gaps_and_doubles(
         want = want[~_whole_holes(lookup, attempt, want, first, stop)] if attempt.skips and len(want) else want
     missing = np.setdiff1d(want, seen)
     extra = np.setdiff1d(seen, want)
-    for kind, which, text in (("gap", missing, "was never recorded"), ("extra", extra, "is no position of this stretch")):
+    for kind, which, text in (
+        ("gap", missing, "was never recorded"),
+        ("extra", extra, "is no position of this stretch"),
+    ):
         for low, high in _runs(which)[:_MOST_FAULTS]:
             what = f"position {low:,}" if high == low + 1 else f"positions {low:,}:{high:,}"
             located = steps.locate(low) if kind == "gap" else None
-            at = f" (step {lookup.run.label(located.step):,})" if located is not None and hasattr(located, "step") else ""
+            at = (
+                f" (step {lookup.run.label(located.step):,})"
+                if located is not None and hasattr(located, "step")
+                else ""
+            )
             faults.append(Fault(kind=kind, message=f"attempt {attempt.number}: {what}{at} {text}"))
     return faults
 
@@ -205,8 +238,8 @@ def _against_plan(lookup: Lookup, attempt: AttemptPlan, records: NDArray[np.void
         names = stream.manifest_set
         if wrong[i]:
             text = (
-                f"records {names.shard_name(int(record['shard'])) if record['shard'] < names.num_shards else record['shard']} "
-                f"row {int(record['row']):,}; the plan has {names.shard_name(int(samples.shard[i]))} row {int(samples.row[i]):,}"
+                f"records {_shard_name(names, int(record['shard']))} row {int(record['row']):,}; the plan has "
+                f"{names.shard_name(int(samples.shard[i]))} row {int(samples.row[i]):,}"
             )
         else:
             text = f"was delivered although event {int(withheld[i])} withholds its row"
@@ -220,6 +253,10 @@ def _against_plan(lookup: Lookup, attempt: AttemptPlan, records: NDArray[np.void
     return faults
 
 
+def _shard_name(names: ManifestSet, shard: int) -> str:
+    return names.shard_name(shard) if shard < names.num_shards else f"shard number {shard:,}, which is not there,"
+
+
 def _data(
     lookup: Lookup,
     chain: tuple[AttemptPlan, ...],
@@ -230,41 +267,58 @@ def _data(
     notes: list[str] = []
     checked = done = 0
     stretches = []
-    for attempt, first, stop in _owned(lookup, chain):
+    for attempt, first, stop in _owned(chain):
         complete = lookup.complete[attempt.number]
         stretches.append((attempt, first, min(complete, complete if stop is None else stop)))
     total = sum(max(0, stop - first) for _, first, stop in stretches)
     for attempt, first, stop in stretches:
-        rebuilder = Rebuilder(lookup.run, attempt.number, roots=roots)
-        step = first
-        while (step := rebuilder.steps.next_delivered(step)) < stop:
-            records = lookup.index.step(attempt.number, step, num_ranks=attempt.geometry.world_size).records
-            for rebuilt in rebuilder.step(step):
-                address = rebuilt.microbatch.address
-                own = records[(records["rank"] == address.rank) & (records["microbatch"] == address.microbatch)]
-                answer = compare_microbatch(
-                    rebuilt,
-                    own,
-                    manifests=rebuilder.stream.manifest_set,
-                    source_names=rebuilder.stream.source_names,
-                )
-                checked += len(answer.samples)
-                faults += [
-                    Fault(
-                        kind=sample.status,
-                        message=f"step {lookup.run.label(step):,}, rank {address.rank}, microbatch {address.microbatch}: "
-                        f"{sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, {sample.digest} rebuilt"
-                        + (f"; {sample.problem}" if sample.problem else ""),
-                    )
-                    for sample in answer.samples
-                    if sample.status in {"differs", "unreadable"}
-                ]
-            step += 1
-            done += 1
-            progress(done, total)
-        rebuilder.close()
+        try:
+            rebuilder = Rebuilder(lookup.run, attempt.number, roots=roots)
+        except RunDamaged as error:
+            faults.append(Fault(kind="damaged", message=f"attempt {attempt.number} cannot be rebuilt: {error}"))
+            continue
+        try:
+            step = first
+            while (step := rebuilder.steps.next_delivered(step)) < stop:
+                num_samples, wrong = _rebuilt_step(lookup, rebuilder, attempt, step)
+                checked += num_samples
+                faults += wrong
+                step += 1
+                done += 1
+                progress(done, total)
+        finally:
+            rebuilder.close()
     if len(faults) > _MOST_FAULTS:
         notes.append(f"{len(faults):,} samples in all; the first {_MOST_FAULTS} are listed")
     return VerifyCheck(
         name="data", checked=checked, unit="samples", faults=tuple(faults[:_MOST_FAULTS]), notes=tuple(notes)
     )
+
+
+def _rebuilt_step(lookup: Lookup, rebuilder: Rebuilder, attempt: AttemptPlan, step: int) -> tuple[int, list[Fault]]:
+    """Samples of a step that were rebuilt, and what differs from the record."""
+    faults: list[Fault] = []
+    num_samples = 0
+    records = lookup.index.step(attempt.number, step, num_ranks=attempt.geometry.world_size).records
+    for rebuilt in rebuilder.step(step):
+        address = rebuilt.microbatch.address
+        own = records[(records["rank"] == address.rank) & (records["microbatch"] == address.microbatch)]
+        answer = compare_microbatch(
+            rebuilt, own, manifests=rebuilder.stream.manifest_set, source_names=rebuilder.stream.source_names
+        )
+        num_samples += len(answer.samples)
+        where = f"step {lookup.run.label(step):,}, rank {address.rank}, microbatch {address.microbatch}"
+        wrong = [sample for sample in answer.samples if sample.status in {"differs", "unreadable"}]
+        faults += [
+            Fault(
+                kind=sample.status,
+                message=f"{where}: {sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, "
+                f"{sample.digest} rebuilt" + (f"; {sample.problem}" if sample.problem else ""),
+            )
+            for sample in wrong
+        ]
+        if answer.status == "differs" and not wrong:
+            faults.append(
+                Fault(kind="differs", message=f"{where}: digest {answer.recorded} recorded, {answer.digest} rebuilt")
+            )
+    return num_samples, faults

@@ -23,6 +23,7 @@ from dataguard.plan.steps import Steps
 from dataguard.plan.stream import Placement, Stream
 from dataguard.replay.answers import Delivered, Placed, WhereAnswer
 from dataguard.replay.lookup import Lookup
+from dataguard.run.reached import reached_by_any
 
 __all__ = ["where_record"]
 
@@ -51,16 +52,14 @@ def where_record(
     leaf = lookup.tree.newest if attempt is None else attempt
     places: list[Placed] = []
     limit = None if until is None else run.step(until)
-    name = _full_name(run.stream_of(leaf).manifest_set, shard)
+    known, name = _known(lookup, shard, leaf)
     for number in lookup.tree.numbers:
         stream = run.stream_of(number)
-        try:
-            shards = [each for each in stream.manifest_set.find_shards(name) if stream.manifest_set.shard_name(each) == name]
-        except NotInRun:
-            continue
-        places += _Searched(lookup, number, leaf, stream).places(shards, row, limit)
+        shards = _numbers(stream.manifest_set, name)
+        if shards:
+            places += _Searched(lookup, number, leaf, stream).places(shards, row, limit)
     places.sort(key=lambda place: (place.position, place.attempt))
-    reason = _rejected(run.stream_of(leaf).manifest_set, name, row, run.plan.root.seq_len)
+    reason = _rejected(known, name, row, run.plan.root.seq_len)
     return WhereAnswer(
         shard=name,
         row=row,
@@ -92,17 +91,22 @@ class _Searched:
             if self.attempt.number == self.leaf:
                 stop = max(stop, self._planned_stop(shard, limit))
             for placement in self.stream.find(shard, row, start=self.attempt.start_position, stop=stop):
-                yield self._placed(placement)
+                placed = self._placed(placement)
+                if placed is not None:
+                    yield placed
             yield from self._as_substitute(shard, row)
 
     def _delivered_stop(self) -> int:
-        """One past the last position recorded, unfinished steps included."""
-        stop = self.lookup.complete[self.attempt.number]
-        position = self.steps.start_of(stop)
-        records = self.lookup.index.step(
-            self.attempt.number, stop, num_ranks=self.attempt.geometry.world_size
-        ).records
-        return max(position, int(records["position"].max()) + 1) if len(records) else position
+        """One past the last position recorded by any rank, unfinished steps included."""
+        complete, number = self.lookup.complete[self.attempt.number], self.attempt.number
+        position = self.steps.start_of(complete)
+        farthest = reached_by_any(self.run, number)
+        # The farthest rank's step in hand may hold a part, and its last whole one reaches past what all completed.
+        for step in dict.fromkeys((farthest, max(complete, farthest - 1), complete)):
+            records = self.lookup.index.step(number, step, num_ranks=self.attempt.geometry.world_size).records
+            if len(records):
+                return max(position, int(records["position"].max()) + 1)
+        return position
 
     def _planned_stop(self, shard: int, limit: int | None) -> int:
         if limit is not None:
@@ -114,44 +118,50 @@ class _Searched:
         except NotInRun:
             return self.delivered_stop
 
-    def _placed(self, placement: Placement) -> Placed:
-        run, position = self.run, placement.position
+    def _placed(self, placement: Placement) -> Placed | None:
+        """One position of the stream; None where an attempt that is over did not come to deliver it."""
+        position = placement.position
         located = self.steps.locate(position)
         if isinstance(located, PlannedSkip):
-            return Placed(
-                label="skipped",
-                attempt=self.attempt.number,
-                step=None,
-                batch=run.label(self.steps.batch_index(position)),
-                rank=None,
-                microbatch=None,
-                slot=None,
-                position=position,
-                epoch=placement.epoch,
-                status="skipped",
-                skips=self.lookup.explain(located),
-            )
-        status = None
-        if position < self.delivered_stop:
-            records = self.lookup.index.step(
-                self.attempt.number, located.step, num_ranks=self.attempt.geometry.world_size
-            ).records
-            mine = records[records["position"] == position]
-            if len(mine):
-                status = SlotStatus(int(mine["status"][0])).name.lower()
-        planned = status is None
-        if status is None:
-            batch = self.steps.batch(located.step)
-            slot = plan_slots(
-                batch,
-                self.stream,
-                self.withheld,
-                fill=self.fill,
-                slots=range(located.slot, located.slot + 1),
-                epochs=self.attempt.epochs,
-            )
-            status = SlotStatus(int(slot.status[0])).name.lower()
-        return self._at(located.step, located.slot, position, placement.epoch, status, planned=planned)
+            return self._skipped(placement, located)
+        recorded = self._recorded(located.step, position) if position < self.delivered_stop else None
+        if recorded is not None:
+            return self._at(located.step, located.slot, position, placement.epoch, recorded)
+        complete = located.step < self.lookup.complete[self.attempt.number]
+        if not complete and self.attempt.number != self.leaf:
+            return None
+        slot = plan_slots(
+            self.steps.batch(located.step),
+            self.stream,
+            self.withheld,
+            fill=self.fill,
+            slots=range(located.slot, located.slot + 1),
+            epochs=self.attempt.epochs,
+        )
+        status = SlotStatus(int(slot.status[0])).name.lower()
+        return self._at(located.step, located.slot, position, placement.epoch, status, planned=not complete)
+
+    def _recorded(self, step: int, position: int) -> str | None:
+        """What its record says of a delivery; None where there is none."""
+        ranks = self.attempt.geometry.world_size
+        records = self.lookup.index.step(self.attempt.number, step, num_ranks=ranks).records
+        mine = records[records["position"] == position]
+        return SlotStatus(int(mine["status"][0])).name.lower() if len(mine) else None
+
+    def _skipped(self, placement: Placement, skip: PlannedSkip) -> Placed:
+        return Placed(
+            label="skipped",
+            attempt=self.attempt.number,
+            step=None,
+            batch=self.run.label(self.steps.batch_index(placement.position)),
+            rank=None,
+            microbatch=None,
+            slot=None,
+            position=placement.position,
+            epoch=placement.epoch,
+            status="skipped",
+            skips=self.lookup.explain(skip),
+        )
 
     def _at(
         self,
@@ -202,8 +212,25 @@ class _Searched:
                 )
 
 
-def _full_name(manifests: ManifestSet, name: str) -> str:
-    return manifests.shard_name(manifests.find_shards(name)[0])
+def _known(lookup: Lookup, shard: str, leaf: int) -> tuple[ManifestSet, str]:
+    """Full name of a shard, and manifests that hold it: of the lineage asked for, else of any other attempt."""
+    others = [number for number in reversed(lookup.tree.numbers) if number != leaf]
+    for number in (leaf, *others):
+        manifests = lookup.run.stream_of(number).manifest_set
+        try:
+            return manifests, manifests.shard_name(manifests.find_shards(shard)[0])
+        except NotInRun as error:
+            if number == leaf:
+                missing = error
+    raise missing
+
+
+def _numbers(manifests: ManifestSet, name: str) -> list[int]:
+    """The numbers of a shard by its full name: one for each manifest that holds it."""
+    try:
+        return [each for each in manifests.find_shards(name) if manifests.shard_name(each) == name]
+    except NotInRun:
+        return []
 
 
 def _rejected(manifests: ManifestSet, name: str, row: int, seq_len: int | None) -> str | None:

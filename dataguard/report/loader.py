@@ -39,12 +39,14 @@ def render_rehearse(answer: RehearseAnswer) -> Iterator[str | Table]:
     forked = "" if answer.parent is None else f" from attempt {answer.parent}"
     yield (
         f"attempt {answer.attempt}{forked}: steps {start:,}:{stop:,} to {_many(answer.world_size, 'rank')} * "
-        f"{_many(answer.num_microbatches, 'microbatch')} of {answer.microbatch_size:,}, global batch {answer.global_batch:,}"
+        f"{_many(answer.num_microbatches, 'microbatch')} of {answer.microbatch_size:,}, "
+        f"global batch {answer.global_batch:,}"
     )
     yield from _mixture(answer.mixture)
     unreadable = f", {answer.num_unreadable:,} of them unreadable" if answer.num_unreadable else ""
     yield (
-        f"{answer.num_samples:,} samples delivered and recorded ({answer.num_withheld:,} withheld or substituted{unreadable}), "
+        f"{answer.num_samples:,} samples delivered and recorded "
+        f"({answer.num_withheld:,} withheld or substituted{unreadable}), "
         f"{answer.content_bytes / 1e6:,.1f} MB, {answer.samples_per_second:,.0f} samples/s"
     )
     ratio = f" ({answer.storage_bytes / answer.corpus_bytes:.2f} times the corpus)" if answer.corpus_bytes else ""

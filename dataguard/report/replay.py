@@ -58,7 +58,18 @@ def render_inspect(answer: InspectAnswer | SkippedBatch) -> Iterator[str | Table
         )
         for sample in answer.samples
     )
-    columns = ("rank", "microbatch", "slot", "position", "status", "shard", "row", "delivered instead", "length", "digest")
+    columns = (
+        "rank",
+        "microbatch",
+        "slot",
+        "position",
+        "status",
+        "shard",
+        "row",
+        "delivered instead",
+        "length",
+        "digest",
+    )
     yield table(columns, rows, right=("rank", "microbatch", "slot", "position", "row", "length"))
 
 
@@ -69,7 +80,10 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
         yield from _events(answer.skips)
         return
     samples = [sample for microbatch in answer.microbatches for sample in microbatch.samples]
-    counts = {status: sum(sample.status == status for sample in samples) for status in dict.fromkeys(s.status for s in samples)}
+    counts = {
+        status: sum(sample.status == status for sample in samples)
+        for status in dict.fromkeys(s.status for s in samples)
+    }
     told = ", ".join(f"{count:,} {status}" for status, count in counts.items())
     yield (
         f"step {answer.step:,}, attempt {answer.attempt}: {answer.status}; {len(answer.microbatches):,} microbatches, "
@@ -79,8 +93,8 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
     wrong = [(m.rank, m.microbatch, sample) for m in answer.microbatches for sample in m.samples if _is_wrong(sample)]
     for rank, microbatch, sample in wrong[:_MANY]:
         yield (
-            f"rank {rank}, microbatch {microbatch}, slot {sample.slot}: {sample.status}: {sample.shard} row {sample.row:,}, "
-            f"digest {sample.recorded} recorded, {sample.digest} rebuilt"
+            f"rank {rank}, microbatch {microbatch}, slot {sample.slot}: {sample.status}: "
+            f"{sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, {sample.digest} rebuilt"
         )
         if sample.problem:
             yield f"  {sample.problem}"
@@ -88,7 +102,8 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
         yield f"... and {len(wrong) - _MANY:,} more (--json lists all)"
     for each in answer.microbatches:
         if each.status == "differs" and not any(_is_wrong(sample) for sample in each.samples):
-            yield f"rank {each.rank}, microbatch {each.microbatch}: digest {each.recorded} recorded, {each.digest} rebuilt"
+            where = f"rank {each.rank}, microbatch {each.microbatch}"
+            yield f"{where}: digest {each.recorded} recorded, {each.digest} rebuilt"
 
 
 def render_where(answer: WhereAnswer) -> Iterator[str | Table]:
@@ -99,7 +114,9 @@ def render_where(answer: WhereAnswer) -> Iterator[str | Table]:
     if not answer.places:
         return
     columns = ("label", "attempt", "step", "batch", "rank", "microbatch", "slot", "position", "epoch", "status")
-    yield table(columns, (_place(place) for place in answer.places), right=[c for c in columns if c not in {"label", "status"}])
+    yield table(
+        columns, (_place(place) for place in answer.places), right=[c for c in columns if c not in {"label", "status"}]
+    )
     for place in answer.places:
         yield from _events(place.skips)
 
@@ -129,9 +146,9 @@ def render_seen(answer: SeenAnswer) -> Iterator[str | Table]:
         right=columns[1:5],
     )
     yield ""
-    columns = ("shard", "samples", answer.unit, "different rows")
+    columns_of_shards = ("shard", "samples", answer.unit, "different rows")
     rows = ((each.shard, each.num_samples, each.length, each.num_distinct) for each in answer.shards)
-    yield table(columns, rows, right=columns[1:])
+    yield table(columns_of_shards, rows, right=columns_of_shards[1:])
 
 
 def render_log(line: LogLine) -> str:
@@ -168,7 +185,8 @@ def _skipped(step: int | None, batch: int | None, attempt: int) -> str:
 def _events(skips: Iterable[SkippedBy]) -> Iterator[str]:
     for skip in skips:
         start, stop = skip.positions
-        yield f"  skipped by event {skip.event} ({skip.by}, {skip.time[:19]}), positions {start:,}:{stop:,}: {skip.reason}"
+        by = f"skipped by event {skip.event} ({skip.by}, {skip.time[:19]})"
+        yield f"  {by}, positions {start:,}:{stop:,}: {skip.reason}"
 
 
 def _batches(skip: SkippedBy) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataguard.run.frames import FramesReader
 from dataguard.run.index import Index
 from dataguard.run.journal import Head
+from dataguard.run.layout import parse_attempt
 from dataguard.run.run import Run
+from dataguard.run.seal import ranks_of
 
-__all__ = ["complete_before", "complete_steps", "reached_by_any", "recorded_heads"]
+__all__ = ["complete_before", "complete_steps", "reached", "reached_by_any", "recorded_attempts", "recorded_heads"]
 
 
 def reached(run: Run, attempt: int) -> list[int | None]:
@@ -40,10 +42,17 @@ def complete_steps(run: Run) -> dict[int, int]:
     return {number: complete_before(run, number) for number in run.attempts().numbers}
 
 
+def recorded_attempts(run: Run) -> list[int]:
+    """Attempts that left a record, whether or not the journal still knows them (lists one folder)."""
+    folder = run.layout.root / "seals"
+    found = (parse_attempt(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(attempt for attempt in found if attempt is not None)
+
+
 def recorded_heads(run: Run, attempt: int) -> list[Head]:
     """The journal heads that the ranks of an attempt wrote into their headers: a removed tail shows against them."""
     heads = set()
-    for rank in range(run.attempts().attempt(attempt).geometry.world_size):
+    for rank in ranks_of(run.layout, attempt):
         try:
             with FramesReader(run.layout.seals(attempt, rank), "seals") as reader:
                 header = reader.header

@@ -1,0 +1,170 @@
+"""What is under way once an attempt has begun: reading ahead, and handing over what was recorded?
+
+All that costs something lives here: the stream, the reader, the threads that read ahead, the writer of the record. A
+microbatch is recorded when it is handed over, and never before. What failed once stays failed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from dataguard.core.microbatch import Microbatch
+from dataguard.errors import AttemptError, WriterConflict
+from dataguard.loader.demand import demand_of
+from dataguard.loader.feed import Fed, Feeder, OnUnreadable
+from dataguard.loader.prefetch import ahead
+from dataguard.loader.proposals import propose_unreadable
+from dataguard.loader.record import index_records
+from dataguard.loader.walk import End, Walk
+from dataguard.plan.attempts import AttemptPlan
+from dataguard.run.begin import idle_skips
+from dataguard.run.join import fence
+from dataguard.run.run import Run
+from dataguard.run.writer import Fsync, RankWriter
+
+__all__ = ["Walking"]
+
+
+class Walking:
+    """A loader under way; see `dataguard.loader.loader.Loader` for the settings."""
+
+    def __init__(
+        self,
+        run: Run,
+        attempt: AttemptPlan,
+        *,
+        rank: int,
+        end: End,
+        roots: Mapping[str, str],
+        cache_bytes: int | None,
+        num_threads: int,
+        prefetch: int,
+        on_unreadable: OnUnreadable,
+        fsync: Fsync,
+    ) -> None:
+        self.run = run
+        self.rank = rank
+        self.attempt = attempt
+        plan = run.plan_of(attempt.number)
+        stream = run.stream_of(attempt.number, bulk=True)
+        steps = run.steps_of(attempt.number)
+        demand = demand_of(plan, stream, attempt.geometry)
+        self.notes = (*demand.notes, *_without_effect(run, attempt))
+        self.reader = run.reader(
+            attempt.number,
+            roots=roots,
+            cache_bytes=cache_bytes or demand.cache_bytes,
+        )
+        self.walk = Walk(
+            stream=stream,
+            steps=steps,
+            withheld=run.withheld_of(attempt.number),
+            fill=plan.document.fill,
+            geometry=attempt.geometry,
+            rank=rank,
+            attempt=attempt.number,
+            first_step=attempt.fork_step,
+            end=end,
+        )
+        feeder = Feeder(
+            self.walk,
+            self.reader,
+            manifest_set=stream.manifest_set,
+            seq_len=plan.root.seq_len,
+            on_unreadable=on_unreadable,
+        )
+        self._fed: Iterator[Fed] = ahead(feeder.feed, self.walk, num_threads=num_threads, depth=prefetch)
+        head = run.head()
+        begun = run.begun(attempt.number)
+        self.writer = RankWriter.open(
+            run.layout,
+            run_id=run.run_id,
+            attempt=attempt.number,
+            rank=rank,
+            first_step=attempt.fork_step,
+            microbatch_size=attempt.geometry.microbatch_size,
+            digests={"plan": begun.plan, "attempt": begun.attempt_digest},
+            head=(head.number, head.sha256),
+            clock=_now,
+            fsync=fsync,
+            fence=fence(run, attempt.number),
+            background=num_threads > 0,
+        )
+        self.next_step = steps.next_delivered(attempt.fork_step)
+        self._steps = steps
+        self._pid = os.getpid()
+        self._closed = False
+        self._failure: BaseException | None = None
+
+    def next(self) -> Microbatch | None:
+        """Record the next microbatch and hand it over; None at the end.
+
+        What failed once fails for ever: going on behind a microbatch that was not handed over would leave a gap, and
+        an end would be taken for the end of the stream.
+        """
+        if self._closed:
+            return None
+        if os.getpid() != self._pid:
+            raise WriterConflict(
+                f"a forked child may not go on with rank {self.rank} of attempt {self.attempt.number}",
+                todo="iterate in the process that began, or begin an attempt of its own after the fork",
+            )
+        if self._failure is not None:
+            raise AttemptError(
+                f"attempt {self.attempt.number} has failed on rank {self.rank}, in step "
+                f"{self.run.label(self.next_step):,}",
+                found=str(self._failure).splitlines()[0] if str(self._failure) else type(self._failure).__name__,
+                todo="resume from the state of the last checkpoint, as a new attempt",
+            ) from self._failure
+        try:
+            return self._hand_over()
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _hand_over(self) -> Microbatch | None:
+        fed = next(self._fed, None)
+        if fed is None:
+            return None
+        for exception in fed.exceptions:
+            self.writer.append_exception(exception.record())
+        self.writer.append(index_records(fed.microbatch, fed.planned))
+        if fed.planned.last_of_step:
+            self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
+        return fed.microbatch
+
+    def close(self) -> None:
+        """End threads, seal the record, and propose what was met on the way."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:
+            self.writer.close()
+            return
+        try:
+            close: Callable[[], None] | None = getattr(self._fed, "close", None)
+            if close is not None:
+                close()
+            self.reader.close()
+        finally:
+            self.writer.close()
+        if self.rank == 0:
+            propose_unreadable(self.run)
+
+
+def _without_effect(run: Run, attempt: AttemptPlan) -> list[str]:
+    """Skips that are new to this attempt and lie before its start."""
+    parent = None if attempt.parent is None else run.attempts().attempt(attempt.parent)
+    known = set() if parent is None else {skip.event for skip in parent.skips}
+    return [
+        f"the skip of event {skip.event} (positions {skip.start:,}:{skip.stop:,}) lies before position "
+        f"{attempt.start_position:,}, where attempt {attempt.number} begins: it changes nothing"
+        for skip in idle_skips(attempt)
+        if skip.event not in known
+    ]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")  # noqa: TID251 - for people who read headers
