@@ -12,6 +12,7 @@ line at all that is an object. Under a name that promises JSON lines such a file
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -60,7 +61,8 @@ class JsonLines:
         0
         """
         lines = [line for line in head.removeprefix(_UTF8_BOM).split(b"\n") if line.strip()]
-        if any(_is_object(line) for line in lines):
+        opens_only = bool(lines) and not lines[0].strip(b"[{ \t\r")  # an array, or objects printed over several lines
+        if not opens_only and any(_is_object(line) for line in lines):
             return 2
         if len(lines) == 1 and not head.endswith(b"\n") and _BEGINS_OBJECT.match(lines[0]):
             return 2  # the beginning of a long line
@@ -185,7 +187,11 @@ class _Census:
 
 
 def _decoder(options: ScanOptions) -> RecordDecoder:
-    return RecordDecoder(options.text_field, options.max_record_bytes)
+    return _decoder_for(options.text_field, options.max_record_bytes)
+
+
+# a decoder has a type of its own, which takes longer to make than a block to decode
+_decoder_for = functools.lru_cache(maxsize=64)(RecordDecoder)
 
 
 def _is_over(place: BlockPlace, options: ScanOptions) -> bool:

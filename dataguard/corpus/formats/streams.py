@@ -183,7 +183,7 @@ class DecodedStream:
     def _gzip_error(self, message: str, last_end: int, *, is_first: bool, started: bool) -> None:
         where = f"in a gzip member, after {self.decoded_bytes:,} decoded bytes"
         if "incorrect data check" in message or "incorrect length check" in message:
-            what = "CRC-32" if "data" in message else "length"
+            what = "CRC-32" if "data check" in message else "length"
             self._end("bad-checksum", f"{what} of the content differs from the stored one {where}", is_cut=True)
         elif not started and ("header" in message or "compression method" in message):
             if is_first:
