@@ -85,7 +85,7 @@ def show(manifest: Path, list_shards: bool, list_rejected: bool, as_json: bool) 
     With --shards or --rejected the answer is that list, one a line (with --json, a JSON document a line).
     """
     from dataguard.corpus.account import take_account
-    from dataguard.corpus.manifest_read import read_findings, read_ignored_lines, read_manifest
+    from dataguard.corpus.manifest_read import read_findings, read_manifest
     from dataguard.report import manifest_documents
     from dataguard.report.manifest import render_finding, render_shard, render_shown
 
@@ -103,7 +103,6 @@ def show(manifest: Path, list_shards: bool, list_rejected: bool, as_json: bool) 
         read.header,
         path=str(manifest),
         damaged=read_findings(manifest, rejected=False),
-        ignored_lines=read_ignored_lines(manifest),
     )
     output.answer(document, render_shown, json=as_json)
 

@@ -67,6 +67,12 @@ class ManifestHeader(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[SourceHeader, ...]
     scan: dict[str, int]
     """Limits of the scan by name (`ScanOptions`), which reading keeps to: ``block_bytes``, ``max_record_bytes``, ..."""
+    num_blocks: int
+    """Rows of the file."""
+    num_findings: int
+    """Entries of the columns ``rejected`` and ``findings`` together."""
+    ignored_lines: int
+    """Blank lines and the like, which are no records."""
     ignored_files: dict[str, int]
     """How many files were ignored, by reason."""
 

@@ -40,7 +40,6 @@ __all__ = [
     "NamedFinding",
     "read_findings",
     "read_header",
-    "read_ignored_lines",
     "read_manifest",
 ]
 
@@ -81,7 +80,7 @@ def read_manifest(path: str | os.PathLike[str]) -> ManifestFile:
         try:
             table = parquet.read(columns=wanted, use_threads=False)
             manifest = _manifest(header, table)
-        except (pa.ArrowException, OSError, KeyError, ValueError, OverflowError, TypeError) as error:
+        except (pa.ArrowException, OSError, LookupError, ValueError, OverflowError, TypeError) as error:
             raise ManifestDamaged(f"{os.fspath(path)} cannot be read", found=first_line(error)) from error
     if manifest.digest != header.digest:
         raise ManifestDamaged(
@@ -111,32 +110,31 @@ def read_findings(path: str | os.PathLike[str], *, rejected: bool = True) -> Ite
     """
     import pyarrow as pa
 
+    num_seen = num_blocks = 0
+    columns = ["rejected", "findings"]
     with _open(path) as file:
-        _, parquet = _opened(path, file)
-        columns = ["source", "path", "findings", *(["rejected"] if rejected else [])]
+        header, parquet = _opened(path, file)
         try:
-            for batch in parquet.iter_batches(batch_size=1 << 12, columns=columns, use_threads=False):
+            for batch in parquet.iter_batches(
+                batch_size=1 << 12, columns=["source", "path", *columns], use_threads=False
+            ):
+                num_blocks += batch.num_rows
                 sources, paths = batch.column("source"), batch.column("path")
-                for row in _rows_with_findings(batch, columns[2:]):
+                for row in _rows_with_findings(batch, columns):
                     shard = f"{sources[row].as_py()}/{paths[row].as_py()}"
-                    for column in columns[2:]:
-                        for entry in batch.column(column)[row].as_py():
-                            yield NamedFinding(shard=shard, finding=Finding(**entry))
-        except (pa.ArrowException, OSError) as error:
+                    for column in ("findings", "rejected"):
+                        found = batch.column(column)[row]
+                        num_seen += len(found)
+                        if rejected or column == "findings":
+                            yield from (NamedFinding(shard=shard, finding=Finding(**e)) for e in found.as_py())
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise ManifestDamaged(f"{os.fspath(path)} cannot be read", found=first_line(error)) from error
-
-
-def read_ignored_lines(path: str | os.PathLike[str]) -> int:
-    """How many blank lines and the like the scan passed over, in all shards together."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    with _open(path) as file:
-        _, parquet = _opened(path, file)
-        try:
-            return int(pc.sum(parquet.read(columns=["ignored_lines"], use_threads=False).column(0)).as_py() or 0)
-        except (pa.ArrowException, OSError) as error:
-            raise ManifestDamaged(f"{os.fspath(path)} cannot be read", found=first_line(error)) from error
+    if (num_blocks, num_seen) != (header.num_blocks, header.num_findings):
+        raise ManifestDamaged(
+            f"{os.fspath(path)} does not hold the findings it counts",
+            found=f"{num_seen:,} in {num_blocks:,} blocks",
+            allowed=f"{header.num_findings:,} in {header.num_blocks:,} blocks",
+        )
 
 
 def _rows_with_findings(batch: pa.RecordBatch, columns: list[str]) -> list[int]:
@@ -259,7 +257,7 @@ def _opened(path: str | os.PathLike[str], file: BinaryIO) -> tuple[ManifestHeade
     where = os.fspath(path)
     try:
         parquet = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise ManifestDamaged(f"{where} is no manifest, or a damaged one", found=first_line(error)) from error
     metadata = parquet.schema_arrow.metadata or {}
     document = metadata.get(KEY)
@@ -282,6 +280,6 @@ def _opened(path: str | os.PathLike[str], file: BinaryIO) -> tuple[ManifestHeade
         header = msgspec.json.decode(document, type=ManifestHeader)
     except (msgspec.DecodeError, AttributeError) as error:
         raise ManifestDamaged(f"the header of {where} is damaged", found=first_line(error)) from error
-    if parquet.schema_arrow.names != schema().names:
-        raise ManifestDamaged(f"{where} lacks columns of a manifest", found=", ".join(parquet.schema_arrow.names))
+    if not parquet.schema_arrow.equals(schema()):
+        raise ManifestDamaged(f"{where} has not the columns of a manifest", found=", ".join(parquet.schema_arrow.names))
     return header, parquet

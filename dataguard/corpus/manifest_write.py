@@ -64,6 +64,9 @@ def write_manifest(
             for source in manifest.sources
         ),
         scan={name: value for name, value in sorted(asdict(options).items()) if isinstance(value, int)},
+        num_blocks=len(manifest.blocks),
+        num_findings=len(manifest.rejected) + sum(map(len, details.shard_findings.values())),
+        ignored_lines=int(details.ignored_lines.sum()),
         ignored_files=dict(sorted(ignored_files.items())),
     )
     document = msgspec.json.encode(header)

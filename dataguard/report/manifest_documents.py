@@ -201,7 +201,6 @@ def shown(
     *,
     path: str,
     damaged: Iterator[NamedFinding],
-    ignored_lines: int,
 ) -> ManifestShown:
     """The facts of a manifest that was read."""
     return ManifestShown(
@@ -211,7 +210,7 @@ def shown(
         scan=header.scan,
         **_totals(account),
         num_blocks=len(manifest.blocks),
-        ignored_lines=ignored_lines,
+        ignored_lines=header.ignored_lines,
         ignored_files=header.ignored_files,
         sources=_sources(manifest, account, {source.name: source.root for source in header.sources}),
         damaged=tuple(findings_shown(damaged)),
