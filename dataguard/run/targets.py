@@ -36,7 +36,7 @@ class AboutTargets:
 
 def known_targets(run: Run, targets: Iterable[Target]) -> list[Target]:
     """The same with canonical names, sorted, each once; NotInRun, with the nearest names, for what is not there."""
-    return resolve_targets(targets, reversed(run.manifests.values()), seq_len=run.plan_document().root.seq_len)
+    return resolve_targets(targets, run.manifests.values(), seq_len=run.plan_document().root.seq_len)
 
 
 def about_targets(run: Run, targets: list[Target], *, steps: Steps, attempt: int | None, start: int) -> AboutTargets:

@@ -11,6 +11,7 @@ is taken over those rows and not over Parquet bytes, which differ between versio
 from __future__ import annotations
 
 import csv
+import difflib
 import hashlib
 import io
 import re
@@ -65,16 +66,16 @@ def resolve_targets(targets: Iterable[Target], manifests: Iterable[Manifest], *,
     seq_len
         Tokens of a window, where rows are windows; None where they are records.
     """
-    manifests = tuple(manifests)
-    names: dict[str, tuple[str, int]] = {}
+    known = _known_shards(manifests, seq_len)
+    names: dict[str, str] = {}
     resolved: set[Target] = set()
     for name, row in targets:
         if name not in names:
-            names[name] = _find(name, manifests, seq_len)
-        shard, num_rows = names[name]
-        if row is not None and not 0 <= row < num_rows:
+            names[name] = _find(name, known)
+        shard = names[name]
+        if row is not None and not 0 <= row < known[shard]:
             what = "row" if seq_len is None else "window"
-            raise NotInRun(f"{what} {row:,} is not in shard {shard}", allowed=f"0:{num_rows:,}")
+            raise NotInRun(f"{what} {row:,} is not in shard {shard}", allowed=f"0:{known[shard]:,}")
         resolved.add((shard, row))
     return sorted(resolved, key=_order)
 
@@ -138,21 +139,33 @@ def _order(target: Target) -> tuple[bytes, int]:
     return target[0].encode(), -1 if target[1] is None else target[1]
 
 
-def _find(name: str, manifests: tuple[Manifest, ...], seq_len: int | None) -> tuple[str, int]:
-    """Canonical name and number of rows of a shard; the largest number where several manifests hold it."""
-    canonical, num_rows, problem = "", -1, None
+def _known_shards(manifests: Iterable[Manifest], seq_len: int | None) -> dict[str, int]:
+    """Number of rows (or windows) of every shard by name; the largest where several manifests hold it."""
+    known: dict[str, int] = {}
     for manifest in manifests:
-        try:
-            shard = manifest.find_shard(name)
-        except NotInRun as error:
-            problem = problem or error
-            continue
-        canonical = canonical or manifest.shard_name(shard)
-        stored = manifest.shards[shard].num_rows
-        num_rows = max(num_rows, stored if seq_len is None else stored // seq_len)
-    if not canonical:
-        raise problem or NotInRun(f"no shard is called {name!r}", found="a run without manifests")
-    return canonical, num_rows
+        for number, shard in enumerate(manifest.shards):
+            name = manifest.shard_name(number)
+            num_rows = shard.num_rows if seq_len is None else shard.num_rows // seq_len
+            known[name] = max(known.get(name, 0), num_rows)
+    return known
+
+
+def _find(name: str, known: dict[str, int]) -> str:
+    """The one shard of that name, or whose name ends with it as a path does."""
+    if name in known:
+        return name
+    ends = sorted(each for each in known if each.endswith("/" + name))
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        shown = ", ".join(ends[:4]) + (", ..." if len(ends) > 4 else "")
+        raise NotInRun(f"{len(ends)} shards are called {name!r}", found=shown, todo="name it as SOURCE/path")
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    raise NotInRun(
+        f"no shard is called {name!r}",
+        found=f"{len(known):,} shards" + (f", the nearest {', '.join(near)}" if near else ""),
+        todo="list them with: dataguard manifest show",
+    )
 
 
 def _row(value: object, where: str) -> int | None:

@@ -269,6 +269,7 @@ def test_the_same_launch_gets_the_same_attempt_again(tmp_path: Path) -> None:
         ({"seed": 8}, "differ in seed\n  found: this rank has seed 8\n  allowed: the run has seed 7"),
         ({"root_digest": "ab" * 32}, "this rank has root digest abab"),
         ({"parent": 2}, "this rank has parent 2, the attempt has 1"),
+        ({"epochs": 2}, "this rank has epochs 2, the attempt has None"),
     ],
 )
 def test_every_fact_that_differs_is_named_with_both_values(tmp_path: Path, change: dict[str, Any], says: str) -> None:

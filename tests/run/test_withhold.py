@@ -118,7 +118,12 @@ def test_rows_of_token_shards_are_windows() -> None:
 def test_a_shard_may_stand_in_any_manifest() -> None:
     manifests = [make_manifest(WEB), make_manifest({"web/a.jsonl": 120, "web/c.jsonl": 5})]
     asked = [("web/a.jsonl", 110), ("web/c.jsonl", 1), ("code/a.jsonl", None)]
-    assert set(resolve_targets(asked, manifests, seq_len=None)) == set(asked)
+    for order in (manifests, manifests[::-1]):
+        assert set(resolve_targets(asked, order, seq_len=None)) == set(asked)
+    # One name, two shards, though each manifest holds but one of them.
+    others = [make_manifest({"web/x.jsonl": 1}), make_manifest({"code/x.jsonl": 1})]
+    with pytest.raises(NotInRun, match=r"2 shards are called 'x\.jsonl'\n  found: code/x\.jsonl, web/x\.jsonl"):
+        resolve_targets([("x.jsonl", None)], others, seq_len=None)
 
 
 targets = st.lists(st.tuples(st.text(min_size=1, max_size=5), st.none() | st.integers(0, 2**62)), max_size=8)
