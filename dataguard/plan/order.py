@@ -26,13 +26,27 @@ from dataguard.plan.document import Shuffle
 from dataguard.plan.lanes import LaneSplit
 from dataguard.plan.tables import SourceTable
 
-__all__ = ["ArrayPermutation", "SourceOrder", "window_samples"]
+__all__ = ["ArrayPermutation", "SourceOrder", "groups", "window_samples"]
 
 ArrayPermutation = Callable[[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]], NDArray[np.int64]]
 """`core.permute.permute` over arrays, or its bulk twin."""
 
 _CACHED_EPOCHS = 3
 _CACHED_KEYS = 1 << 14
+
+
+def groups(values: NDArray[np.integer]) -> list[tuple[int, NDArray[np.intp] | slice]]:
+    """Each value that occurs, rising, with the indices at which it does: a slice of all where there is one value.
+
+    >>> groups(np.array([3, 3])), groups(np.array([7, 3, 7]))[1][1]
+    ([(3, slice(None, None, None))], array([0, 2]))
+    """
+    if not len(values):
+        return []
+    low = int(values.min())
+    if low == values.max():
+        return [(low, slice(None))]
+    return [(value, np.flatnonzero(values == value)) for value in np.unique(values).tolist()]
 
 
 def window_samples(*, window_blocks: int, source_lanes: int, num_samples: int, num_blocks: int) -> int:
@@ -89,6 +103,8 @@ class SourceOrder:
         self._epochs: OrderedDict[int, _Epoch] = OrderedDict()
         self._lock = threading.Lock()
         self._window_key = lru_cache(_CACHED_KEYS)(self._derive_window_key)
+        self._last_windows = np.zeros(split.source_lanes, dtype=[("name", "<i8"), ("key", "<u8")])
+        self._last_windows["name"] = -1
 
     def places(
         self, epochs: NDArray[np.int64], lanes: NDArray[np.int64], ordinals: NDArray[np.int64]
@@ -106,11 +122,7 @@ class SourceOrder:
         window, within = np.divmod(ordinals, self.window)
         first = window * self.window
         sizes = np.minimum(self.window, stop - start - first)
-        names = (epochs * self.split.source_lanes + lanes) * self._windows_a_lane + window
-        _, chosen, which = np.unique(names, return_index=True, return_inverse=True)
-        triples = zip(epochs[chosen].tolist(), lanes[chosen].tolist(), window[chosen].tolist(), strict=True)
-        keys = np.array([self._window_key(*triple) for triple in triples], dtype=np.uint64)
-        return np.asarray(start + first + self._permute(sizes, keys[which], within))
+        return np.asarray(start + first + self._permute(sizes, self._window_keys(epochs, lanes, window), within))
 
     def samples(
         self, epochs: NDArray[np.int64], places: NDArray[np.int64]
@@ -118,8 +130,7 @@ class SourceOrder:
         """(block, shard, row) of the manifest at places of epochs, each int64, shape (n,)."""
         ordinals = np.empty(len(places), dtype=np.int64)
         offsets = np.empty(len(places), dtype=np.int64)
-        for epoch in np.unique(epochs).tolist():
-            mine = epochs == epoch
+        for epoch, mine in groups(epochs):
             order = self._epoch(epoch)
             rank = np.searchsorted(order.starts, places[mine], side="right") - 1
             ordinals[mine] = order.blocks[rank]
@@ -171,6 +182,29 @@ class SourceOrder:
             while len(self._epochs) > _CACHED_EPOCHS:
                 self._epochs.popitem(last=False)
         return found
+
+    def _window_keys(
+        self, epochs: NDArray[np.int64], lanes: NDArray[np.int64], windows: NDArray[np.int64]
+    ) -> NDArray[np.uint64]:
+        """Keys of windows of source lanes. Whoever walks a lane stays in a window for long, so each lane's last is kept."""
+        names = (epochs * self.split.source_lanes + lanes) * self._windows_a_lane + windows
+        with self._lock:
+            last = self._last_windows[lanes]
+        keys = last["key"]
+        missing = np.flatnonzero(last["name"] != names)
+        if not len(missing):
+            return keys
+        _, first, which = np.unique(names[missing], return_index=True, return_inverse=True)
+        chosen = missing[first]
+        triples = zip(epochs[chosen].tolist(), lanes[chosen].tolist(), windows[chosen].tolist(), strict=True)
+        found = np.array([self._window_key(*triple) for triple in triples], dtype=np.uint64)
+        keys[missing] = found[which]
+        newest = np.empty(len(chosen), dtype=last.dtype)
+        newest["name"], newest["key"] = names[chosen], found
+        with self._lock:
+            # Where a lane comes twice either will do: name and key are assigned as one.
+            self._last_windows[lanes[chosen]] = newest
+        return keys
 
     def _block_key(self, epoch: int) -> int:
         return derive_key("block-order", self._seed, self._name, epoch)

@@ -23,7 +23,7 @@ from dataguard.plan import inverse
 from dataguard.plan.document import ALGORITHMS, Mixture, Root
 from dataguard.plan.inverse import Placement
 from dataguard.plan.mixture import BLOCK, LARGEST_POSITION
-from dataguard.plan.order import ArrayPermutation
+from dataguard.plan.order import ArrayPermutation, groups
 from dataguard.plan.stages import Stage, Stages
 
 __all__ = ["Placement", "Samples", "Stream"]
@@ -221,19 +221,18 @@ class Stream:
             row=np.zeros(n, np.int64),
             removed=np.zeros(n, np.bool_),
         )
-        which = np.searchsorted(self._stages.starts, positions, side="right") - 1
-        for index in np.unique(which).tolist():
-            self._fill_mixture(out, np.flatnonzero(which == index), self._stages.stage(index))
+        everywhere = np.arange(n)
+        for index, mine in groups(np.searchsorted(self._stages.starts, positions, side="right") - 1):
+            self._fill_mixture(out, everywhere[mine], self._stages.stage(index))
         return out
 
     def _fill_mixture(self, out: Samples, mine: NDArray[np.int64], stage: Stage) -> None:
-        lanes, turns = out.position[mine] % self.root.lanes, out.position[mine] // self.root.lanes
+        turns, lanes = np.divmod(out.position[mine], self.root.lanes)
         dealt, draws = stage.dealer.deal(lanes, turns - stage.first_places[lanes])
         sources = stage.sources[dealt]
         out.source[mine] = sources
         draws = draws + stage.drawn[lanes, sources]
-        for source in np.unique(sources).tolist():
-            chosen = sources == source
+        for source, chosen in groups(sources):
             self._fill_source(out, mine[chosen], lanes[chosen], draws[chosen], source, stage.newest[source])
 
     def _fill_source(
@@ -248,8 +247,7 @@ class Stream:
         chain = self._stages.chains[source]
         number, epoch, lane, within = chain.locate(lanes, draws)
         out.generation[mine], out.epoch[mine] = number, epoch
-        for g in np.unique(number).tolist():
-            chosen = number == g
+        for g, chosen in groups(number):
             to = mine[chosen]
             generation = chain.generations[g]
             place = generation.order.places(epoch[chosen], lane[chosen], within[chosen])
