@@ -24,7 +24,16 @@ from typing import BinaryIO
 
 from dataguard.errors import WriteFailed
 
-__all__ = ["Content", "fsync_folder", "make_folders", "publish", "publish_new", "remove_durably", "write_failed"]
+__all__ = [
+    "Content",
+    "fsync_folder",
+    "make_folders",
+    "publish",
+    "publish_new",
+    "remove_durably",
+    "sweep_temporaries",
+    "write_failed",
+]
 
 Content = bytes | Callable[[BinaryIO], None]
 """What to write: the bytes themselves, or a function that writes them to an open binary file."""
@@ -181,6 +190,37 @@ def make_folders(path: Path) -> None:
                 if not level.is_dir():
                     raise
             fsync_folder(level.parent)
+
+
+def sweep_temporaries(tmp: Path, *, before_ns: int) -> list[Path]:
+    """Remove temporaries that killed processes left; those changed since ``before_ns`` may still be written.
+
+    Parameters
+    ----------
+    tmp
+        The run's folder of temporaries.
+    before_ns
+        Unix time in nanoseconds; a day before now is safe on any file system.
+
+    Returns
+    -------
+    list
+        What was removed, in order of names.
+
+    Raises
+    ------
+    WriteFailed
+        The operating system refused.
+    """
+    removed = []
+    with _named(tmp, "sweep"):
+        for path in sorted(tmp.iterdir()) if tmp.is_dir() else []:
+            # Somebody else may sweep at the same time.
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime_ns < before_ns:
+                    path.unlink()
+                    removed.append(path)
+    return removed
 
 
 def remove_durably(path: Path) -> bool:

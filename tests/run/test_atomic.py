@@ -12,7 +12,10 @@ import pytest
 
 from dataguard.errors import RunDamaged, WriteFailed
 from dataguard.run import atomic
-from dataguard.run.atomic import make_folders, publish, publish_new, remove_durably
+from dataguard.run.atomic import make_folders, publish, publish_new, remove_durably, sweep_temporaries
+
+# Newer Pythons warn of any fork beside threads; what these children do is safe, and they are the point.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 FORK = multiprocessing.get_context("fork")
 
@@ -138,6 +141,15 @@ def test_remove_durably(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
     assert remove_durably(tmp_path / "a") is True
     assert remove_durably(tmp_path / "a") is False
+
+
+def test_old_temporaries_are_swept_and_young_ones_left(tmp_path: Path) -> None:
+    for name, age in (("old", 1_000), ("young", 3_000)):
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, ns=(age, age))
+    assert sweep_temporaries(tmp_path, before_ns=2_000) == [tmp_path / "old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["young"]
+    assert sweep_temporaries(tmp_path / "missing", before_ns=2_000) == []
 
 
 def _at_once(barrier: object, root: Path, rounds: int, worker: int, errors: object) -> None:

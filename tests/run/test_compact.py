@@ -19,6 +19,9 @@ from dataguard.run.records import notable
 from tests.run.dying import deaths, memory_folder
 from tests.run.recording import microbatch, open_writer, record_run
 
+# Newer Pythons warn of any fork beside threads; what these children do is safe, and they are the point.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 
 @pytest.fixture
 def in_memory() -> Iterator[Path]:

@@ -22,6 +22,9 @@ from dataguard.run.records import INDEX_RECORD, SEAL_RECORD
 from tests.run.recording import header, microbatch
 from tests.twins.frames import read_slowly
 
+# Newer Pythons warn of any fork beside threads; what these children do is safe, and they are the point.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 NUM_FRAMES = 7
 FRAME_BYTES = 4 * INDEX_RECORD.itemsize + 8
 

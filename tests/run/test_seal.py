@@ -23,6 +23,9 @@ from dataguard.run.seal import file_sha256, ranks_of, read_seals, seal_attempt
 from tests.run.dying import deaths, in_a_child, memory_folder
 from tests.run.recording import DIGESTS, HEAD, RUN_ID, microbatch, open_writer, record_run
 
+# Newer Pythons warn of any fork beside threads; what these children do is safe, and they are the point.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 
 @pytest.fixture
 def in_memory() -> Iterator[Path]:

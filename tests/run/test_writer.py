@@ -19,6 +19,9 @@ from dataguard.run.seal import read_seals
 from tests.run.dying import in_a_child
 from tests.run.recording import DIGESTS, HEAD, RUN_ID, microbatch, open_writer
 
+# Newer Pythons warn of any fork beside threads; what these children do is safe, and they are the point.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 FRAME_BYTES = 4 * 108 + 8
 
 
