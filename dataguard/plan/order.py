@@ -186,7 +186,7 @@ class SourceOrder:
     def _window_keys(
         self, epochs: NDArray[np.int64], lanes: NDArray[np.int64], windows: NDArray[np.int64]
     ) -> NDArray[np.uint64]:
-        """Keys of windows of source lanes. Whoever walks a lane stays in a window for long, so each lane's last is kept."""
+        """Keys of windows. Whoever walks a lane stays in a window for long, so the last of each lane is kept."""
         names = (epochs * self.split.source_lanes + lanes) * self._windows_a_lane + windows
         with self._lock:
             last = self._last_windows[lanes]

@@ -54,6 +54,17 @@ class Samples:
     removed: NDArray[np.bool_]
     """The source's newest shards at that position no longer hold the row's shard: it is withheld."""
 
+    def part(self, start: int, stop: int) -> Samples:
+        """Entries ``start:stop``, as views."""
+        if not 0 <= start <= stop <= len(self.position):
+            raise NotInRun(
+                f"entries {start:,}:{stop:,} are not among these samples", allowed=f"0:{len(self.position):,}"
+            )
+        return Samples(**{name: getattr(self, name)[start:stop] for name in _SAMPLE_FIELDS})
+
+
+_SAMPLE_FIELDS = tuple(f.name for f in fields(Samples))
+
 
 class Stream:
     """Position -> sample and back. Nothing is walked: any position costs the same. Safe to share between threads.
@@ -118,9 +129,13 @@ class Stream:
         NotInRun
             If a position lies outside.
         """
-        positions = np.asarray(positions, dtype=np.int64)
-        if positions.ndim != 1:
-            raise PlanError(f"positions of shape {positions.shape} cannot be", allowed="one dimension")
+        positions = np.asarray(positions)
+        if positions.ndim != 1 or positions.dtype.kind != "i":
+            raise PlanError(
+                f"positions of dtype {positions.dtype} and shape {positions.shape} cannot be",
+                allowed="signed integers in one dimension",
+            )
+        positions = positions.astype(np.int64, copy=False)
         if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < LARGEST_POSITION:
             raise NotInRun(
                 f"positions {int(positions.min()):,} to {int(positions.max()):,} are not all in the stream",
@@ -129,7 +144,7 @@ class Stream:
         parts = [self._chunk(positions[i : i + _CHUNK]) for i in range(0, max(len(positions), 1), _CHUNK)]
         if len(parts) == 1:
             return parts[0]
-        return Samples(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Samples)})
+        return Samples(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _SAMPLE_FIELDS})
 
     def substitute(self, position: int, source: int, generation: int, draw: int) -> tuple[int, int, int]:
         """(block, shard, row), numbered through, that is drawn in place of a withheld sample.

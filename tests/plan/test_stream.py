@@ -124,6 +124,8 @@ def test_positions_rows_and_epochs_outside_are_refused() -> None:
             stream.samples(np.array([3, bad]))
     with pytest.raises(PlanError, match="one dimension"):
         stream.samples(np.zeros((2, 2), dtype=np.int64))
+    with pytest.raises(PlanError, match="float64"):
+        stream.samples(np.array([1.5]))
     with pytest.raises(NotInRun, match="row 24"):
         stream.find(0, 24, stop=10)
     with pytest.raises(NotInRun, match="shard number 2"):
