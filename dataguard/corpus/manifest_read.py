@@ -18,6 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from dataguard.core.manifest import BLOCK_DTYPE, REJECTED_DTYPE, Manifest, Shard, Source
+from dataguard.corpus.arrow import numbers
 from dataguard.corpus.formats.protocol import Finding
 from dataguard.corpus.manifest_format import (
     BLOCK_COLUMNS,
@@ -142,7 +143,7 @@ def _rows_with_findings(batch: pa.RecordBatch, columns: list[str]) -> list[int]:
 
     some = np.zeros(batch.num_rows, bool)
     for column in columns:
-        some |= np.asarray(pc.list_value_length(batch.column(column))) > 0
+        some |= numbers(pc.list_value_length(batch.column(column)), null=0) > 0
     return [int(row) for row in np.flatnonzero(some)]
 
 
@@ -204,19 +205,19 @@ def _rejected(table: pa.Table) -> tuple[NDArray[np.void], tuple[str, ...]]:
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
     flat = lists.flatten()
     rejected = np.zeros(len(flat), REJECTED_DTYPE)
-    rejected["block"] = np.repeat(np.arange(len(lists)), np.asarray(pc.list_value_length(lists)))
-    rejected["row"] = np.asarray(flat.field("row"))
+    rejected["block"] = np.repeat(np.arange(len(lists)), numbers(pc.list_value_length(lists), null=0))
+    rejected["row"] = numbers(flat.field("row"))
     coded = flat.field("code").dictionary_encode()
     words = coded.dictionary.to_pylist()
     codes = tuple(sorted(words))
     order = np.array([codes.index(word) for word in words], np.uint16)
     if len(flat):
-        rejected["code"] = order[np.asarray(coded.indices)]
+        rejected["code"] = order[numbers(coded.indices)]
     return rejected, codes
 
 
 def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
-    return np.asarray(table.column(name), np.int64)
+    return numbers(table.column(name)).astype(np.int64)
 
 
 def _of_shards(table: pa.Table, name: str, firsts: NDArray[np.intp]) -> list[Any]:
@@ -230,7 +231,7 @@ def _of_shards(table: pa.Table, name: str, firsts: NDArray[np.intp]) -> list[Any
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
     column = table.column(name).unify_dictionaries().combine_chunks()
-    return np.asarray(column.indices, np.int64), column.dictionary.to_pylist()
+    return numbers(column.indices).astype(np.int64), column.dictionary.to_pylist()
 
 
 def _open(path: str | os.PathLike[str]) -> BinaryIO:

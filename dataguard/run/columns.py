@@ -25,6 +25,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from dataguard.core.digests import canonical_json
+from dataguard.corpus.arrow import numbers, valid
 from dataguard.errors import DataguardError, RunDamaged
 from dataguard.run.records import RANKED_RECORD
 
@@ -117,13 +118,12 @@ def to_records(table: pa.Table) -> NDArray[np.void]:
                 width = RANKED_RECORD[name].itemsize
                 content = np.frombuffer(chunk.buffers()[1], f"V{width}", len(chunk), chunk.offset * width)
                 if chunk.null_count:
-                    present = chunk.is_valid().to_numpy(zero_copy_only=False)
+                    present = valid(chunk)
                     target[present] = content[present]
                 else:
                     target[:] = content
             else:
-                filled = chunk.fill_null(_NULL_WHERE[name]) if chunk.null_count else chunk
-                target[:] = filled.to_numpy(zero_copy_only=False)
+                target[:] = numbers(chunk, null=_NULL_WHERE.get(name))
     return records
 
 
