@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -109,7 +111,7 @@ class Manifest:
         if names != sorted(set(names), key=lambda name: name.encode()):
             raise ManifestDamaged(f"sources are not in byte order, or not unique: {names}")
         keys = [(shard.source, shard.path.encode()) for shard in self.shards]
-        if any(a >= b for a, b in zip(keys, keys[1:], strict=False)):
+        if any(a >= b for a, b in pairwise(keys)):
             raise ManifestDamaged("shards are not in order of source and path")
         present = np.unique(self.blocks["shard"])
         if len(present) != len(self.shards) or (len(present) and present[-1] != len(self.shards) - 1):
@@ -117,14 +119,18 @@ class Manifest:
         counts = np.bincount(self.rejected["block"], minlength=len(self.blocks))
         if not np.array_equal(counts, self.blocks["num_rejected"]):
             raise ManifestDamaged("rejected rows and the counts of their blocks differ")
-        for i in range(len(self.shards)):
-            self._index[self.shard_name(i)] = i
+        for i, shard in enumerate(self.shards):
+            self._index[f"{self.sources[shard.source].name}/{shard.path}"] = i
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Manifest) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self._index)
 
     @cached_property
     def digest(self) -> str:
@@ -136,7 +142,9 @@ class Manifest:
 
     def _canonical(self) -> Iterator[bytes]:
         yield _MAGIC
-        yield struct.pack("<QQQQQ", len(self.sources), len(self.shards), len(self.blocks), len(self.rejected), len(self.codes))
+        yield struct.pack(
+            "<QQQQQ", len(self.sources), len(self.shards), len(self.blocks), len(self.rejected), len(self.codes)
+        )
         for source in self.sources:
             yield _strings(source.name, source.kind, source.text_field)
         for shard in self.shards:
@@ -175,8 +183,7 @@ class Manifest:
 
     def shard_name(self, shard: int) -> str:
         """``SOURCE/path``, the name a shard goes by everywhere."""
-        entry = self.shards[shard]
-        return f"{self.sources[entry.source].name}/{entry.path}"
+        return self._names[shard]
 
     def find_shard(self, name: str) -> int:
         """The shard called `name` (``SOURCE/path``, or a path or file name that only one shard has)."""
@@ -217,27 +224,32 @@ class ManifestSet:
     def __init__(self, manifests: Sequence[Manifest]) -> None:
         self.manifests = tuple(manifests)
         self.shard_starts = np.cumsum([0, *(len(m.shards) for m in self.manifests)])
+        self._shard_starts: list[int] = self.shard_starts.tolist()
         self.block_starts = np.cumsum([0, *(len(m.blocks) for m in self.manifests)])
+        self._block_starts: list[int] = self.block_starts.tolist()
 
     @property
     def num_shards(self) -> int:
+        """Shards of all manifests, each counted where it stands."""
         return int(self.shard_starts[-1])
 
     def split_shard(self, shard: int) -> tuple[int, int]:
         """(manifest ordinal, shard within it) of a shard numbered through."""
-        which = int(np.searchsorted(self.shard_starts, shard, side="right")) - 1
-        return which, shard - int(self.shard_starts[which])
+        which = bisect_right(self._shard_starts, shard) - 1
+        return which, shard - self._shard_starts[which]
 
     def split_block(self, block: int) -> tuple[int, int]:
         """(manifest ordinal, block within it) of a block numbered through."""
-        which = int(np.searchsorted(self.block_starts, block, side="right")) - 1
-        return which, block - int(self.block_starts[which])
+        which = bisect_right(self._block_starts, block) - 1
+        return which, block - self._block_starts[which]
 
     def shard_name(self, shard: int) -> str:
+        """``SOURCE/path`` of a shard numbered through."""
         which, local = self.split_shard(shard)
         return self.manifests[which].shard_name(local)
 
     def source_name(self, shard: int) -> str:
+        """Name of the source of a shard numbered through."""
         which, local = self.split_shard(shard)
         manifest = self.manifests[which]
         return manifest.sources[manifest.shards[local].source].name

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -141,7 +142,7 @@ class RowReader:
             storage_bytes=self._counter.total, num_blocks=self._num_blocks.total, content_bytes=self._decoded.total
         )
 
-    @property
+    @cached_property
     def token_dtype(self) -> np.dtype[Any]:
         """The dtype of windows: int32, or int64 where a token shard stores ids wider than int32."""
         types = {shard.item_type for manifest in self.manifests.manifests for shard in manifest.shards} - {""}
@@ -162,12 +163,14 @@ class RowReader:
         """
         asked_blocks, asked_rows = self._asked(blocks, rows)
         answers: list[bytes | RowProblem] = [b""] * len(asked_blocks)
-        kinds, inverse = np.unique(asked_blocks, return_inverse=True)
-        order = np.argsort(inverse, kind="stable")
-        bounds = np.searchsorted(inverse[order], np.arange(len(kinds) + 1))
-        for i, loaded in enumerate(self._loaded([int(block) for block in kinds])):
-            for index in order[bounds[i] : bounds[i + 1]]:
-                answers[index] = self._answer(int(kinds[i]), int(asked_rows[index]), loaded)
+        wanted: dict[int, list[int]] = {}  # block -> places in the answer
+        for index, block in enumerate(asked_blocks.tolist()):
+            wanted.setdefault(block, []).append(index)
+        asked = asked_rows.tolist()
+        blocks_in_order = sorted(wanted)
+        for block, loaded in zip(blocks_in_order, self._loaded(blocks_in_order), strict=True):
+            for index in wanted[block]:
+                answers[index] = self._answer(block, asked[index], loaded)
         return answers
 
     def read_windows(
@@ -258,26 +261,33 @@ class RowReader:
     def _asked(self, blocks: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         asked_blocks, asked_rows = _arrays(blocks, rows)
         self._check_blocks(asked_blocks)
+        if len(self.manifests.manifests) == 1:
+            self._check_rows(0, asked_blocks, asked_rows)
+            return asked_blocks, asked_rows
         owners = np.searchsorted(self.manifests.block_starts, asked_blocks, side="right") - 1
         for which in np.unique(owners).tolist():
             mine = owners == which
-            entries = self.manifests.manifests[which].blocks[asked_blocks[mine] - self.manifests.block_starts[which]]
-            places = asked_rows[mine] - entries["first_row"]
-            wrong = np.flatnonzero((places < 0) | (places >= entries["num_rows"]))
-            if len(wrong):
-                entry, row = entries[wrong[0]], int(asked_rows[mine][wrong[0]])
-                raise NotInRun(
-                    f"row {row:,} is not in its block of shard "
-                    f"{self.manifests.manifests[which].shard_name(int(entry['shard']))}",
-                    allowed=f"{int(entry['first_row']):,}:{int(entry['first_row'] + entry['num_rows']):,}",
-                )
+            self._check_rows(which, asked_blocks[mine] - self.manifests.block_starts[which], asked_rows[mine])
         return asked_blocks, asked_rows
+
+    def _check_rows(self, which: int, local: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Rows are in their blocks of one manifest."""
+        manifest = self.manifests.manifests[which]
+        places = rows - manifest.blocks["first_row"][local]
+        wrong = np.flatnonzero((places < 0) | (places >= manifest.blocks["num_rows"][local]))
+        if len(wrong):
+            entry = manifest.blocks[local[wrong[0]]]
+            raise NotInRun(
+                f"row {int(rows[wrong[0]]):,} is not in its block of shard {manifest.shard_name(int(entry['shard']))}",
+                allowed=f"{int(entry['first_row']):,}:{int(entry['first_row'] + entry['num_rows']):,}",
+            )
 
     def _check_blocks(self, blocks: NDArray[np.int64]) -> None:
         num_blocks = int(self.manifests.block_starts[-1])
+        if not len(blocks) or (blocks.min() >= 0 and blocks.max() < num_blocks):
+            return
         wrong = blocks[(blocks < 0) | (blocks >= num_blocks)]
-        if len(wrong):
-            raise NotInRun(f"block {int(wrong[0]):,} is in no manifest", allowed=f"0:{num_blocks:,}")
+        raise NotInRun(f"block {int(wrong[0]):,} is in no manifest", allowed=f"0:{num_blocks:,}")
 
     def _blocks_of_window(self, block: int, first: int, seq_len: int) -> range:
         """The blocks, numbered through, that hold tokens ``first : first + seq_len`` of a block's shard."""

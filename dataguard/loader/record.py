@@ -29,8 +29,10 @@ def index_records(microbatch: Microbatch, planned: Planned) -> NDArray[np.void]:
     records["shard"] = microbatch.shard
     records["row"] = microbatch.row
     records["status"] = microbatch.status
-    records["delivered_shard"] = np.where(substituted, microbatch.delivered_shard, -1)
-    records["delivered_row"] = np.where(substituted, microbatch.delivered_row, -1)
+    records["delivered_shard"] = records["delivered_row"] = -1
+    if substituted.any():
+        records["delivered_shard"][substituted] = microbatch.delivered_shard[substituted]
+        records["delivered_row"][substituted] = microbatch.delivered_row[substituted]
     records["length"] = microbatch.lengths
     records["digest"] = np.frombuffer(b"".join(digest[:8] for digest in microbatch.digests), dtype="V8")
     records["event"] = planned.slots.event

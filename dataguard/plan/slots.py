@@ -110,11 +110,14 @@ class PlannedSlots:
         """Entries ``start:stop`` of these slots, as views."""
         if not 0 <= start <= stop <= len(self.slot):
             raise NotInRun(f"entries {start:,}:{stop:,} are not among these slots", allowed=f"0:{len(self.slot):,}")
-        return PlannedSlots(**{f.name: getattr(self, f.name)[start:stop] for f in fields(self)})
+        return PlannedSlots(**{name: getattr(self, name)[start:stop] for name in _SLOT_FIELDS})
 
     def copy(self) -> PlannedSlots:
         """Copy every array, for whoever must write down what the environment decided."""
-        return PlannedSlots(**{f.name: getattr(self, f.name).copy() for f in fields(self)})
+        return PlannedSlots(**{name: getattr(self, name).copy() for name in _SLOT_FIELDS})
+
+
+_SLOT_FIELDS = tuple(f.name for f in fields(PlannedSlots))
 
 
 def plan_slots(
@@ -124,6 +127,7 @@ def plan_slots(
     *,
     fill: Fill,
     slots: range | None = None,
+    samples: Samples | None = None,
     end_position: int | None = None,
     epochs: int | None = None,
     exceptions: Mapping[int, Exempted] | None = None,
@@ -142,6 +146,8 @@ def plan_slots(
         What a withheld slot holds.
     slots
         The slots wanted, a range of step 1; all where None. A rank computes its own alone.
+    samples
+        What the stream holds at the positions of these slots, where that is known already.
     end_position
         Positions from here on are padding.
     epochs
@@ -158,7 +164,9 @@ def plan_slots(
     if wanted.step != 1 or not 0 <= wanted.start <= wanted.stop <= batch.size:
         raise NotInRun(f"{wanted} are no slots of step {batch.step:,}", allowed=f"0:{batch.size:,}")
     positions = batch.positions[wanted.start : wanted.stop]
-    samples = stream.samples(positions)
+    if samples is None:
+        samples = stream.samples(positions)
+    assert len(samples.position) == len(positions)
     events = withheld.mask(samples.shard, samples.row)
     planned = PlannedSlots(
         slot=np.arange(wanted.start, wanted.stop, dtype=np.int64),
