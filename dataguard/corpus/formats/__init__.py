@@ -2,26 +2,60 @@
 
 In comes a `ShardFile`, which the storage opens and counts; out come blocks, rows and findings. A format never opens a
 path, never caches, and knows nothing of manifests or plans. What a finding means stands in one table (findings.py).
-Adding a format is one file here and one entry in `FORMATS`.
+Adding a format is one file here and one entry in `FORMATS` (registry.py).
+
+Public names are imported when they are first used: who reads a manifest needs the protocol's values, not the decoders.
 """
 
 from __future__ import annotations
 
-from dataguard.corpus.formats.findings import CODES, Code, effect_of, shard_effect
-from dataguard.corpus.formats.jsonl import JsonLines
-from dataguard.corpus.formats.npy import NumpyTokens
-from dataguard.corpus.formats.parquet import Parquet
-from dataguard.corpus.formats.protocol import (
-    BlockPlace,
-    Finding,
-    Format,
-    ReadBlock,
-    ScanEnd,
-    ScannedBlock,
-    ScanOptions,
-    ShardFile,
-)
-from dataguard.corpus.formats.streams import decode_head, detect_compression
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataguard.corpus.formats.findings import CODES as CODES
+    from dataguard.corpus.formats.findings import Code as Code
+    from dataguard.corpus.formats.findings import effect_of as effect_of
+    from dataguard.corpus.formats.findings import shard_effect as shard_effect
+    from dataguard.corpus.formats.jsonl import JsonLines as JsonLines
+    from dataguard.corpus.formats.npy import NumpyTokens as NumpyTokens
+    from dataguard.corpus.formats.parquet import Parquet as Parquet
+    from dataguard.corpus.formats.protocol import BlockPlace as BlockPlace
+    from dataguard.corpus.formats.protocol import Finding as Finding
+    from dataguard.corpus.formats.protocol import Format as Format
+    from dataguard.corpus.formats.protocol import ReadBlock as ReadBlock
+    from dataguard.corpus.formats.protocol import ScanEnd as ScanEnd
+    from dataguard.corpus.formats.protocol import ScannedBlock as ScannedBlock
+    from dataguard.corpus.formats.protocol import ScanOptions as ScanOptions
+    from dataguard.corpus.formats.protocol import ShardFile as ShardFile
+    from dataguard.corpus.formats.registry import FORMATS as FORMATS
+    from dataguard.corpus.formats.registry import by_name as by_name
+    from dataguard.corpus.formats.registry import recognise as recognise
+    from dataguard.corpus.formats.streams import decode_head as decode_head
+    from dataguard.corpus.formats.streams import detect_compression as detect_compression
+
+_HOMES = {
+    "CODES": "findings",
+    "FORMATS": "registry",
+    "BlockPlace": "protocol",
+    "Code": "findings",
+    "Finding": "protocol",
+    "Format": "protocol",
+    "JsonLines": "jsonl",
+    "NumpyTokens": "npy",
+    "Parquet": "parquet",
+    "ReadBlock": "protocol",
+    "ScanEnd": "protocol",
+    "ScanOptions": "protocol",
+    "ScannedBlock": "protocol",
+    "ShardFile": "protocol",
+    "by_name": "registry",
+    "decode_head": "streams",
+    "detect_compression": "streams",
+    "effect_of": "findings",
+    "recognise": "registry",
+    "shard_effect": "findings",
+}
 
 __all__ = [
     "CODES",
@@ -30,6 +64,9 @@ __all__ = [
     "Code",
     "Finding",
     "Format",
+    "JsonLines",
+    "NumpyTokens",
+    "Parquet",
     "ReadBlock",
     "ScanEnd",
     "ScanOptions",
@@ -43,25 +80,15 @@ __all__ = [
     "shard_effect",
 ]
 
-FORMATS: tuple[Format, ...] = (JsonLines(), NumpyTokens(), Parquet())
-"""Every format there is, in order of their names."""
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dataguard.corpus.formats' has no attribute {name!r}")
+    value = getattr(import_module(f"dataguard.corpus.formats.{home}"), name)
+    globals()[name] = value
+    return value
 
 
-def recognise(head: bytes, path: str) -> Format | None:
-    """The format that is surest of these first decoded bytes; content before name, then by name of the format.
-
-    >>> found = recognise(b'{"text": "a"}', "x.parquet")
-    >>> found is not None and found.name
-    'jsonl'
-    """
-    surest = max(FORMATS, key=lambda entry: entry.recognise(head, path))
-    return surest if surest.recognise(head, path) > 0 else None
-
-
-def by_name(name: str) -> Format:
-    """The format called `name`; KeyError where there is none.
-
-    >>> by_name("npy").kind
-    'tokens'
-    """
-    return {entry.name: entry for entry in FORMATS}[name]
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -24,6 +24,7 @@ _STEPS[[ord("]"), ord("}")]] = -1
 
 # possessive, so that a string of any length needs no memory to be passed over
 _TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:)?|[\[{]|[\]}]', re.DOTALL)
+_COLON = re.compile(rb"[ \t\r\n]*+:")
 _SURROGATES = re.compile(
     rb"(\\\\)|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
@@ -55,13 +56,26 @@ def nesting_depth(text: Any) -> int:
     return deepest
 
 
-def count_key(text: Any, key: str) -> int:
+def count_key(text: Any, key: str, *, plain: bytes = b"") -> int:
     r"""How often the outermost object of a valid JSON text has `key`, however it is spelled.
+
+    Parameters
+    ----------
+    text
+        A bytes-like.
+    key
+        Looked for in every spelling, token by token.
+    plain
+        The quoted key, where that is known to be its only spelling in this text: looked for directly, which is faster.
 
     >>> count_key(b'{"a": {"a": 1}, "b": "a", "\\u0061": 2}', "a")
     2
+    >>> count_key(b'{"a": {"a": 1}, "b": "a", "c": "\\"a"}', "a", plain=b'"a"')
+    1
     """
-    plain = key.encode()
+    if plain and b"\\u" not in bytes(text):
+        return _count_plain(bytes(text), plain)
+    spelled = key.encode()
     depth = count = 0
     for token in _TOKEN.finditer(text):
         start = token.start()
@@ -72,10 +86,27 @@ def count_key(text: Any, key: str) -> int:
             depth -= 1
         elif depth == 1 and token.start(2) >= 0:
             start, stop = token.span(1)
-            if stop - start == len(plain):
-                count += text[start:stop] == plain
-            elif stop - start <= 12 * len(plain):  # an escape takes up to 12 bytes
+            if stop - start == len(spelled):
+                count += text[start:stop] == spelled
+            elif stop - start <= 12 * len(spelled):  # an escape takes up to 12 bytes
                 count += msgspec.json.decode(text[start - 1 : stop + 1], type=str) == key
+    return count
+
+
+def _count_plain(text: bytes, quoted: bytes) -> int:
+    """The same for a key that has no escapes: how many of its places are in the outermost object and before a colon."""
+    count = depth = checked = 0
+    at = text.find(quoted)
+    while at >= 0:
+        if _COLON.match(text, at + len(quoted)):
+            # from the last place on, which lay outside strings, to this one
+            parts = text[checked:at].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+            if len(parts) % 2:  # this place lies outside strings too
+                outside = b"".join(parts[::2])
+                depth += outside.count(b"{") + outside.count(b"[") - outside.count(b"}") - outside.count(b"]")
+                checked = at + len(quoted)
+                count += depth == 1
+        at = text.find(quoted, at + 1)
     return count
 
 

@@ -40,6 +40,9 @@ MAX_DEPTH = 512
 """Arrays and objects of a record may nest this deep: far beyond any data, and within every decoder's own limit."""
 
 _LARGE_BYTES = 1 << 22  # lines above this are decoded by themselves, in slices
+_MAY_FOLLOW_KEY = np.zeros(256, dtype=bool)
+_MAY_FOLLOW_KEY[list(b": \t\r\n")] = True
+
 _LF, _CR, _QUOTE, _OPEN, _CLOSE = b'\n\r"{}'
 
 
@@ -102,7 +105,7 @@ class RecordDecoder:
         """The records of a block: whole lines in a bytes-like, the last of them with or without its LF."""
         lines = _Lines(content)
         keys = self._keys_per_line(lines)
-        is_valid = is_utf8(content)
+        is_valid = content.isascii() or is_utf8(content)
         if is_valid and keys is not None and (text := self._decode_at_once(lines, keys)) is not None:
             return DecodedLines(
                 text=text,
@@ -127,7 +130,7 @@ class RecordDecoder:
         )
 
     def _keys_per_line(self, lines: _Lines) -> NDArray[np.int64] | None:
-        """How often each line spells the text field's name, None where the bytes alone do not tell."""
+        """How often each line spells the text field where a key may stand, None where bytes alone do not tell."""
         if not self._key:
             return None
         escapes = lines.find(b"\\u00")
@@ -136,10 +139,12 @@ class RecordDecoder:
             digits = np.unique(np.stack([lines.data[escapes + 4], lines.data[escapes + 5]], axis=1), axis=0)
             if any(bytes(pair).lower() in self._escaped for pair in digits):
                 return None
-        return lines.per_line(lines.find(self._key))
+        places = lines.find(self._key)
+        after = lines.data[np.minimum(places + len(self._key), len(lines.data) - 1)]
+        return lines.per_line(places[_MAY_FOLLOW_KEY[after]])
 
     def _decode_at_once(self, lines: _Lines, keys: NDArray[np.int64]) -> pa.LargeBinaryArray | None:
-        """All lines of a block of valid UTF-8 in one call, None where something is out of the ordinary."""
+        """All lines of a block of valid UTF-8 in one call, None where one of them is out of the ordinary."""
         num_lines = lines.num_lines
         if not (
             num_lines
@@ -147,8 +152,8 @@ class RecordDecoder:
             and bool((lines.stops > lines.starts).all())
             and bool((lines.data[lines.starts] == _OPEN).all())
             and bool((lines.data[lines.stops - 1] == _CLOSE).all())
-            and bool((keys == 1).all())
-            and not (lines.openings_per_line() > MAX_DEPTH).any()
+            and bool((keys >= 1).all())
+            and all(nesting_depth(lines.view(i)) <= MAX_DEPTH for i in lines.deep_looking())
         ):
             return None
         try:
@@ -157,10 +162,16 @@ class RecordDecoder:
             return None
         if len(records) != num_lines:
             return None
+        if any(self._count_text(lines.view(i)) > 1 for i in np.flatnonzero(keys > 1).tolist()):
+            return None
         return pa.array([record.text for record in records], pa.large_string()).cast(pa.large_binary())
 
+    def _count_text(self, record: memoryview) -> int:
+        """How often a record that is valid JSON has the text field."""
+        return count_key(record, self._field, plain=self._key)
+
     def _decode_one_by_one(self, lines: _Lines, keys: NDArray[np.int64] | None, *, is_valid: bool) -> DecodedLines:
-        openings = lines.openings_per_line().tolist()
+        deep_looking = set(lines.deep_looking())
         num_keys = [2] * lines.num_lines if keys is None else keys.tolist()  # 2: look closer
         texts: list[str | bytes | bytearray | None] = []
         rejected: list[Rejection] = []
@@ -173,7 +184,7 @@ class RecordDecoder:
                 is_record[line] = False
                 continue
             try:
-                self._check_form(record, end - start, openings[line], is_valid=is_valid)
+                self._check_form(record, end - start, is_valid=is_valid, is_deep_looking=line in deep_looking)
                 texts.append(self._text(record, num_keys[line]))
             except _Rejected as trouble:
                 rejected.append(
@@ -193,13 +204,13 @@ class RecordDecoder:
             num_blank=lines.num_lines - len(texts),
         )
 
-    def _check_form(self, record: memoryview, size_bytes: int, openings: int, *, is_valid: bool) -> None:
+    def _check_form(self, record: memoryview, size_bytes: int, *, is_valid: bool, is_deep_looking: bool) -> None:
         """_Rejected where a record is too large, no UTF-8 or too deep to be decoded."""
         if size_bytes > self._max_record_bytes:
             raise _Rejected("record-too-large", f"{size_bytes:,} bytes, allowed are {self._max_record_bytes:,}")
         if not is_valid and (bad := utf8_break(record)) >= 0:
             raise _Rejected("invalid-utf8", f"byte {record[bad]:#04x} at byte {bad:,} of the record")
-        if openings > MAX_DEPTH and (depth := nesting_depth(record)) > MAX_DEPTH:
+        if is_deep_looking and (depth := nesting_depth(record)) > MAX_DEPTH:
             raise _Rejected("too-deep", f"{depth:,} brackets are open at once, allowed are {MAX_DEPTH:,}")
 
     def _text(self, record: memoryview, num_keys: int) -> str | bytes | bytearray:
@@ -214,7 +225,7 @@ class RecordDecoder:
             raise AssertionError("a text that is JSON was refused as none") from None
         if not raw:
             raise _Rejected("missing-text", f"no field {self._field!r} in {_excerpt(record)}")
-        if num_keys > 1 and (count := count_key(record, self._field)) > 1:
+        if num_keys > 1 and (count := self._count_text(record)) > 1:
             raise _Rejected("duplicate-text", f"the field {self._field!r} stands {count:,} times in the record")
         if raw[0] == _QUOTE:
             return unescape(raw) if len(raw) > _LARGE_BYTES else msgspec.json.decode(raw, type=str)
@@ -281,14 +292,16 @@ class _Lines:
         """How many of these offsets (ascending) lie in each line."""
         return np.diff(np.searchsorted(places, np.append(self.starts, len(self.data))))
 
-    def openings_per_line(self) -> NDArray[np.int64]:
-        """At most how many brackets each line opens, those in strings included: no line nests deeper."""
-        # bit 5 is all that '[' and '{' differ in
-        openings = (self.data | 0x20) == _OPEN
-        total = int(np.count_nonzero(openings))
-        if total <= MAX_DEPTH:
-            return np.full(self.num_lines, total)
-        return self.per_line(np.flatnonzero(openings))
+    def view(self, line: int) -> memoryview:
+        """A line without its ending."""
+        return memoryview(self.content)[self.starts[line] : self.stops[line]]
+
+    def deep_looking(self) -> list[int]:
+        """Lines with so many brackets, those in strings included, that they may nest too deep."""
+        openings = (self.data | 0x20) == _OPEN  # bit 5 is all that '[' and '{' differ in
+        if int(np.count_nonzero(openings)) <= MAX_DEPTH:
+            return []
+        return np.flatnonzero(self.per_line(np.flatnonzero(openings)) > MAX_DEPTH).tolist()
 
 
 def _excerpt(content: memoryview) -> str:

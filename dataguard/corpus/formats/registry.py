@@ -1,0 +1,33 @@
+"""Which formats are there, and which one is a file of?"""
+
+from __future__ import annotations
+
+from dataguard.corpus.formats.jsonl import JsonLines
+from dataguard.corpus.formats.npy import NumpyTokens
+from dataguard.corpus.formats.parquet import Parquet
+from dataguard.corpus.formats.protocol import Format
+
+__all__ = ["FORMATS", "by_name", "recognise"]
+
+FORMATS: tuple[Format, ...] = (JsonLines(), NumpyTokens(), Parquet())
+"""Every format there is, in order of their names."""
+
+
+def recognise(head: bytes, path: str) -> Format | None:
+    """The format that is surest of these first decoded bytes; content before name, then by name of the format.
+
+    >>> found = recognise(b'{"text": "a"}', "x.parquet")
+    >>> found is not None and found.name
+    'jsonl'
+    """
+    surest = max(FORMATS, key=lambda entry: entry.recognise(head, path))
+    return surest if surest.recognise(head, path) > 0 else None
+
+
+def by_name(name: str) -> Format:
+    """The format called `name`; KeyError where there is none.
+
+    >>> by_name("npy").kind
+    'tokens'
+    """
+    return {entry.name: entry for entry in FORMATS}[name]
