@@ -6,6 +6,7 @@ and a line feed: ``head -c 4096`` shows it. The number in the digits seeds the c
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -92,7 +93,7 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
     @property
     def record_dtype(self) -> np.dtype[np.void]:
         """The record as NumPy reads it."""
-        return np.dtype(list(self.dtype))
+        return _record_dtype(self.dtype)
 
     @property
     def data_bytes(self) -> int:
@@ -105,6 +106,11 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
         if len(body) > HEADER_BYTES - TRAILER_BYTES:
             raise ValueError(f"a frames header of {len(body):,} bytes does not fit {HEADER_BYTES:,}")
         return body + f"{xxhash.xxh3_64_intdigest(body):016x}\n".encode()
+
+
+@lru_cache(maxsize=16)
+def _record_dtype(fields: tuple[tuple[str, str], ...]) -> np.dtype[np.void]:
+    return np.dtype(list(fields))
 
 
 def _format(dtype: np.dtype[Any]) -> str:

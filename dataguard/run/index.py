@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Index", "StepRecords", "merge"]
 
 _FEW_FRAMES = 512  # a segment of up to so many frames is read whole, a longer one searched
+_MANY_RANKS = 32  # from so many ranks on, their files are read side by side
+_READERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,16 +88,10 @@ class Index:
         wanted = (step, step + 1)
         compacted = self._files.compacted(attempt, notes=notes)
         holding = [source for source in compacted if source.holds(*wanted)]
-        if not holding:
-            covered = covered_steps(compacted)
-            for one in ranks:
-                seals = self._files.seals(attempt, one, notes)
-                sealed = self._files.sealed(attempt, one, seals, covered)
-                sealed = [source for source in sealed if source.holds(*wanted)]
-                # Frames are looked at only where no seal speaks of the step.
-                hot = [] if sealed or seals is None else self._files.hot(attempt, one, seals, covered)
-                holding += sealed or [source for source in hot if source.holds(*wanted)]
-        parts = [records for source in holding if (records := self.read(source, wanted, notes)) is not None]
+        if holding:
+            parts = [records for source in holding if (records := self.read(source, wanted, notes)) is not None]
+        else:
+            parts = self._of_ranks(attempt, ranks, wanted, covered_steps(compacted), notes)
         if rank is not None:
             parts = [records[records["rank"] == rank] for records in parts]
         merged = merge(parts)
@@ -107,6 +104,31 @@ class Index:
             torn=tuple(notes.torn),
             damage=tuple(notes.damage),
         )
+
+    def _of_ranks(
+        self, attempt: int, ranks: Sequence[int], wanted: tuple[int, int], covered: int, notes: Notes
+    ) -> list[NDArray[np.void]]:
+        """The records of one step, from a file of each rank; many ranks are read side by side."""
+
+        def of_rank(rank: int) -> tuple[list[NDArray[np.void]], Notes]:
+            told = Notes()
+            seals = self._files.seals(attempt, rank, told)
+            holding = [source for source in self._files.sealed(attempt, rank, seals, covered) if source.holds(*wanted)]
+            if not holding and seals is not None:
+                # Frames are looked at only where no seal speaks of the step.
+                hot = self._files.hot(attempt, rank, seals, covered)
+                holding = [source for source in hot if source.holds(*wanted)]
+            return [records for one in holding if (records := self.read(one, wanted, told)) is not None], told
+
+        if len(ranks) < _MANY_RANKS:
+            answers = [of_rank(rank) for rank in ranks]
+        else:
+            with ThreadPoolExecutor(_READERS, "index") as pool:
+                answers = list(pool.map(of_rank, ranks))
+        for _, told in answers:
+            notes.torn.extend(told.torn)
+            notes.damage.extend(told.damage)
+        return [records for parts, _ in answers for records in parts]
 
     # -- many steps
 
