@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["numbers", "valid"]
+__all__ = ["list_lengths", "numbers", "valid"]
 
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
@@ -50,6 +50,18 @@ def numbers(column: Any, *, null: float | None = None) -> NDArray[Any]:
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.zeros(0, kind)
+
+
+def list_lengths(lists: Any) -> NDArray[np.int64]:
+    """How many elements each entry of an Arrow list array (one chunk) holds, 0 where it is null: shape (length,).
+
+    >>> import pyarrow as pa
+    >>> list_lengths(pa.array([[1], [2, 3], None, []])[1:])
+    array([2, 0, 0])
+    """
+    ends = numbers(lists.offsets).astype(np.int64)
+    lengths: NDArray[np.int64] = ends[1:] - ends[:-1]
+    return np.where(valid(lists), lengths, 0) if lists.null_count else lengths
 
 
 def valid(chunk: Any) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from dataguard.core.manifest import BLOCK_DTYPE, REJECTED_DTYPE, Manifest, Shard, Source
-from dataguard.corpus.arrow import numbers
+from dataguard.corpus.arrow import list_lengths, numbers
 from dataguard.corpus.formats.protocol import Finding
 from dataguard.corpus.manifest_format import (
     BLOCK_COLUMNS,
@@ -139,11 +139,9 @@ def read_findings(path: str | os.PathLike[str], *, rejected: bool = True) -> Ite
 
 
 def _rows_with_findings(batch: pa.RecordBatch, columns: list[str]) -> list[int]:
-    import pyarrow.compute as pc
-
     some = np.zeros(batch.num_rows, bool)
     for column in columns:
-        some |= numbers(pc.list_value_length(batch.column(column)), null=0) > 0
+        some |= list_lengths(batch.column(column)) > 0
     return [int(row) for row in np.flatnonzero(some)]
 
 
@@ -198,21 +196,22 @@ def _manifest(header: ManifestHeader, table: pa.Table) -> Manifest:
 
 def _rejected(table: pa.Table) -> tuple[NDArray[np.void], tuple[str, ...]]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     lists = table.column("rejected").combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
+    lengths = list_lengths(lists)
+    if not lengths.any():
+        return np.zeros(0, REJECTED_DTYPE), ()  # flattening and encoding import Arrow's compute functions
     flat = lists.flatten()
     rejected = np.zeros(len(flat), REJECTED_DTYPE)
-    rejected["block"] = np.repeat(np.arange(len(lists)), numbers(pc.list_value_length(lists), null=0))
+    rejected["block"] = np.repeat(np.arange(len(lists)), lengths)
     rejected["row"] = numbers(flat.field("row"))
     coded = flat.field("code").dictionary_encode()
     words = coded.dictionary.to_pylist()
     codes = tuple(sorted(words))
     order = np.array([codes.index(word) for word in words], np.uint16)
-    if len(flat):
-        rejected["code"] = order[numbers(coded.indices)]
+    rejected["code"] = order[numbers(coded.indices)]
     return rejected, codes
 
 
@@ -223,8 +222,8 @@ def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
 def _of_shards(table: pa.Table, name: str, firsts: NDArray[np.intp]) -> list[Any]:
     """One value a shard, from its first block."""
     if name in {"shard_bytes", "shard_rows"}:
-        numbers: list[Any] = _numbers(table, name)[firsts].tolist()
-        return numbers
+        values: list[Any] = _numbers(table, name)[firsts].tolist()
+        return values
     codes, words = _coded(table, name)
     return [words[code] for code in codes[firsts].tolist()]
 

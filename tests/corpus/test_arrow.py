@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataguard.corpus.arrow import numbers, valid
+from dataguard.corpus.arrow import list_lengths, numbers, valid
 
 TYPES = [pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()]
 VALUES = st.lists(st.none() | st.integers(0, 100), max_size=30)
@@ -50,3 +50,9 @@ def test_pandas_stays_out() -> None:
         "assert numbers(pa.chunked_array([column])).sum() > 0; assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@given(st.lists(st.none() | st.lists(st.integers(0, 9), max_size=4), max_size=20), st.integers(0, 8))
+def test_list_lengths_are_those_of_pyarrow(lists, cut) -> None:
+    chunk = pa.array(lists, pa.list_(pa.int64()))[cut:]
+    assert list_lengths(chunk).tolist() == [len(each or []) for each in lists[cut:]]
