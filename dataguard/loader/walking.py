@@ -7,6 +7,7 @@ microbatch is recorded when it is handed over, and never before. What failed onc
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -94,6 +95,9 @@ class Walking:
         )
         self.next_step = steps.next_delivered(attempt.fork_step)
         self._steps = steps
+        # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
+        self._let_go = weakref.finalize(self, self.writer.close, seal=False)
+        self._let_go.atexit = False
         self._pid = os.getpid()
         self._closed = False
         self._failure: BaseException | None = None
@@ -140,6 +144,7 @@ class Walking:
         if self._closed:
             return
         self._closed = True
+        self._let_go.detach()
         if os.getpid() != self._pid:
             self.writer.close()
             return

@@ -27,7 +27,9 @@ from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck
 from dataguard.replay.compare import compare_microbatch
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
+from dataguard.run.index import merge
 from dataguard.run.reached import reached, recorded_attempts, recorded_heads
+from dataguard.run.records import notable
 
 __all__ = ["verify_run"]
 
@@ -100,6 +102,7 @@ def _index(lookup: Lookup) -> VerifyCheck:
         faults += [Fault(kind=problem.kind, message=problem.message) for problem in found.problems]
         notes += found.torn
         faults += _left_behind(lookup, number, steps)
+        faults += _notable(lookup, number, geometry.world_size)
     return VerifyCheck(name="index", checked=checked, unit="records", faults=tuple(faults), notes=tuple(notes))
 
 
@@ -121,6 +124,26 @@ def _left_behind(lookup: Lookup, attempt: int, steps: Steps) -> list[Fault]:
         for rank, step in enumerate(stands)
         if farthest > steps.next_delivered(steps.next_delivered(step) + 1)
     ]
+
+
+def _notable(lookup: Lookup, attempt: int, num_ranks: int) -> list[Fault]:
+    """The small files of withheld and substituted samples, which `where` goes by, against the record itself."""
+    damage: list[str] = []
+    records = lookup.index.records(attempt, num_ranks=num_ranks, torn=[], damage=damage)
+    wanted = merge([part[notable(part)] for part in records])
+    if damage:
+        return []  # told by the check of the record
+    try:
+        found = merge(list(lookup.index.notable(attempt, num_ranks=num_ranks)))
+    except RunDamaged as error:
+        return [Fault(kind="damaged", message=f"attempt {attempt}, notable samples: {error}")]
+    if found.tobytes() == wanted.tobytes():
+        return []
+    message = (
+        f"attempt {attempt}: the notable files hold {len(found):,} withheld or substituted samples, "
+        f"the record {len(wanted):,}" + ("; they differ" if len(found) == len(wanted) else "")
+    )
+    return [Fault(kind="notable", message=message)]
 
 
 def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[VerifyCheck]:

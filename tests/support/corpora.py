@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
+from dataguard.corpus.formats.protocol import ScanOptions
 from tests.corpus.making import jsonl, npy, parquet
 
 Sources = Mapping[str, Mapping[str, int]]
@@ -42,18 +44,19 @@ def put_shard(folder: Path, source: str, path: str, num_rows: int, *, group: int
     return parquet(target, texts, group=group) if target.suffix == ".parquet" else jsonl(target, texts)
 
 
-def manifest_of(folder: Path, names: Sequence[str], *, output: str = "M.parquet") -> Path:
-    """Build the manifest of sources that lie in ``folder`` under their names."""
-    build_manifest_file([f"{name}={folder / name}" for name in names], folder / output, num_workers=1)
+def manifest_of(folder: Path, names: Sequence[str], *, output: str = "M.parquet", **options: Any) -> Path:
+    """Build the manifest of sources that lie in ``folder`` under their names; `options` are of the scan."""
+    made_of = [f"{name}={folder / name}" for name in names]
+    build_manifest_file(made_of, folder / output, num_workers=1, options=ScanOptions(**options))
     return folder / output
 
 
-def make_corpus(folder: Path, sources: Sources, *, group: int = 3, output: str = "M.parquet") -> Corpus:
+def make_corpus(folder: Path, sources: Sources, *, group: int = 3, output: str = "M.parquet", **options: Any) -> Corpus:
     """Write shards and manifest, and open them; Parquet shards have blocks of ``group`` rows."""
     for source, shards in sources.items():
         for path, num_rows in shards.items():
             put_shard(folder, source, path, num_rows, group=group)
-    return Corpus.open(manifest_of(folder, list(sources), output=output))
+    return Corpus.open(manifest_of(folder, list(sources), output=output, **options))
 
 
 def damage(path: Path, old: bytes, new: bytes) -> None:

@@ -46,8 +46,7 @@ def slots_of(microbatch: Microbatch) -> list[Slot]:
         return [record if mask else None for record, mask in zip(microbatch.records, microbatch.mask, strict=True)]
     assert microbatch.ids is not None
     return [
-        tuple(ids) if mask.all() else None
-        for ids, mask in zip(microbatch.ids.tolist(), microbatch.mask, strict=True)
+        tuple(ids) if mask.all() else None for ids, mask in zip(microbatch.ids.tolist(), microbatch.mask, strict=True)
     ]
 
 
