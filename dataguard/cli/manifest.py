@@ -8,7 +8,9 @@ Exit codes of ``verify``: 1 where a shard is changed or missing, 3 where one cou
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -16,7 +18,12 @@ from dataguard.cli import output
 from dataguard.cli.options import json_option, manifest_argument, out_option, root_option
 from dataguard.errors import InputError
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 __all__ = ["manifest"]
+
+Document = TypeVar("Document")
 
 
 @click.group()
@@ -61,9 +68,9 @@ def build(
             paths, out, options=ScanOptions(text_field=text_field), num_workers=num_workers, progress=tell
         )
     document = manifest_documents.built(
-        result, header, path=str(out), seconds=time.monotonic() - began, list_ignored=list_ignored
+        result, header, path=_shown(out), seconds=time.monotonic() - began, list_ignored=list_ignored
     )
-    output.answer(document, render_built, json=as_json)
+    output.answer(document, _by_line(render_built), json=as_json)
     if allow_damaged or not (result.num_damaged or result.unreachable):
         return 0
     output.say(
@@ -91,20 +98,20 @@ def show(manifest: Path, list_shards: bool, list_rejected: bool, as_json: bool) 
 
     read = read_manifest(manifest)
     if list_shards:
-        output.answer_lines(manifest_documents.shards_shown(read.manifest), render_shard, json=as_json)
+        output.answer_lines(manifest_documents.shards_shown(read.manifest), _by_line(render_shard), json=as_json)
     if list_rejected:
         findings = manifest_documents.findings_shown(read_findings(manifest))
-        output.answer_lines(findings, render_finding, json=as_json)
+        output.answer_lines(findings, _by_line(render_finding), json=as_json)
     if list_shards or list_rejected:
         return
     document = manifest_documents.shown(
         read.manifest,
         take_account(read.manifest),
         read.header,
-        path=str(manifest),
+        path=_shown(manifest),
         damaged=read_findings(manifest, rejected=False),
     )
-    output.answer(document, render_shown, json=as_json)
+    output.answer(document, _by_line(render_shown), json=as_json)
 
 
 @manifest.command()
@@ -122,10 +129,28 @@ def verify(manifest: Path, roots: dict[str, Path], as_json: bool) -> int:
     total_bytes = sum(shard.size_bytes for shard in corpus.manifest.shards)
     with output.progress("hashing", unit="bytes", total=total_bytes) as shown:
         checks = list(verify_shards(corpus, progress=lambda _, done_bytes: shown(done_bytes)))
-    document = manifest_documents.verified(str(manifest), corpus.manifest, checks)
-    output.answer(document, render_verified, json=as_json)
+    document = manifest_documents.verified(_shown(manifest), corpus.manifest, checks)
+    output.answer(document, _by_line(render_verified), json=as_json)
     if document.num_changed or document.num_missing:
         return 1
     if document.num_unreadable or document.num_without_digest or not document.num_same:
         return InputError.exit_code
     return 0
+
+
+def _shown(path: Path) -> str:
+    """A path as it was typed, in text that any document can hold."""
+    from dataguard.corpus.storage import canonical, readable
+
+    return readable(canonical(str(path)))
+
+
+def _by_line(render: Callable[[Document], str | Iterator[str | Table]]) -> Callable[[Document], list[str | Table]]:
+    """A renderer whose texts are lines: names may hold line feeds, and still stand on one."""
+
+    def lines(document: Document) -> list[str | Table]:
+        rendered = render(document)
+        parts = [rendered] if isinstance(rendered, str) else rendered
+        return [output.printable(part) if isinstance(part, str) else part for part in parts]
+
+    return lines

@@ -256,7 +256,7 @@ def _own_output(target: Path, partial_dir: Path) -> Callable[[Root, str], bool]:
     def leave_out(root: Root, path: str) -> bool:
         if is_url(root.url):
             return False
-        full = Path(root.url, path)
+        full = Path(root.local_path(path) or "")
         return full == target or partial_dir in full.parents
 
     return leave_out

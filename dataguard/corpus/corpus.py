@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dataguard.core.manifest import Manifest
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.corpus.manifest_read import read_manifest
-from dataguard.corpus.storage import is_url
+from dataguard.corpus.storage import canonical, is_url
 from dataguard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ class Corpus:
         for name in roots or {}:
             if name not in known:
                 raise UsageError(f"no source is called {name!r}", found=f"sources {', '.join(known)}")
-        given = {name: root if is_url(root) else str(Path(root).absolute()) for name, root in (roots or {}).items()}
+        given = {
+            name: root if is_url(root) else canonical(str(Path(root).absolute()))
+            for name, root in (roots or {}).items()
+        }
         return cls(
             manifest=read.manifest,
             roots={**known, **given},

@@ -22,7 +22,7 @@ from dataguard.corpus.ignoring import why_ignored
 from dataguard.corpus.recognition import format_named, recognise
 from dataguard.corpus.shard_file import ByteCounter, StoredShard
 from dataguard.corpus.spelling import Pattern, Pick, SourceSpec, understand
-from dataguard.corpus.storage import Compression, Entry, Root, open_root
+from dataguard.corpus.storage import Compression, Entry, Root, open_root, readable
 from dataguard.errors import InputError, UsageError
 
 __all__ = ["Discovery", "FoundShard", "FoundSource", "IgnoredFile", "discover"]
@@ -158,7 +158,7 @@ def _collect(
         for entry in met:
             if entry.path in kept:
                 continue
-            path = _readable(entry.path)
+            path = readable(entry.path)
             reason, serious = entry.trouble, entry.is_serious
             if not reason and path != entry.path:
                 reason, serious = "its name is not valid UTF-8", True
@@ -192,8 +192,8 @@ def _met(root: Root, pick: Pick) -> Iterator[Entry]:
 
 
 def _named_entry(root: Root, path: str, spelled: str) -> Entry:
-    if _readable(path) != path:
-        raise UsageError(f"the name of {_readable(path)} is not valid UTF-8", todo="rename the file")
+    if readable(path) != path:
+        raise UsageError(f"the name of {readable(path)} is not valid UTF-8", todo="rename the file")
     local = root.local_path(path)
     if local is None:
         return Entry(path=path, size_bytes=root.size_bytes(path), identity=path)
@@ -277,12 +277,3 @@ def _nothing(spec: SourceSpec, ignored: Sequence[IgnoredFile]) -> UsageError | I
         found=f"only ignored files: {seen}" if seen else "no files",
         allowed="JSON lines (plain, gzip, zstd), Parquet, NumPy .npy tokens",
     )
-
-
-def _readable(path: str) -> str:
-    """The path with bytes that are no UTF-8 spelled out."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return path

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from dataguard.corpus.storage import RemoteRoot, is_url
+from dataguard.corpus.storage import RemoteRoot, canonical, is_url, native, readable
 from dataguard.errors import UsageError
 
 __all__ = ["Pattern", "Pick", "SourceSpec", "understand"]
@@ -74,7 +74,7 @@ def understand(sources: Sequence[str]) -> tuple[SourceSpec, ...]:
     for name, root, pick in asked:
         if name:
             continue
-        key = (root if is_url(root) else os.path.realpath(root), pick.path, pick.pattern)
+        key = (root if is_url(root) else os.path.realpath(native(root)), pick.path, pick.pattern)
         if key in seen:
             raise UsageError(
                 f"{pick.spelled} is the same as {seen[key]}",
@@ -160,10 +160,11 @@ def _one(text: str) -> tuple[str, str, Pick]:
 
 def _split_name(text: str) -> tuple[str, str]:
     head, sign, tail = text.partition("=")
+    head = canonical(head)
     if not sign or "/" in head or is_url(head) or os.path.lexists(text):
         return "", text
     if not tail:
-        raise UsageError(f"source {text!r} has no path", allowed="NAME=PATH")
+        raise UsageError(f"source {head!r} has no path", allowed="NAME=PATH")
     if not _NAME.fullmatch(head) or head in {".", ".."}:
         raise UsageError(
             f"source name {head!r} cannot be", allowed="no '/', '=', control characters, or blanks around it"
@@ -175,23 +176,32 @@ def _local(where: str) -> tuple[str, Pick]:
     if not where:
         raise UsageError("an empty path was given", allowed="a folder, file, pattern or URL")
     full = os.path.abspath(os.path.expanduser(where))
+    spelled = readable(canonical(where))
     if os.path.isdir(full):
-        return full, Pick(spelled=where)
+        return _utf8(full), Pick(spelled=spelled)
     if os.path.lexists(full):
-        return os.path.dirname(full), Pick(spelled=where, path=os.path.basename(full))
+        return _utf8(os.path.dirname(full)), Pick(spelled=spelled, path=canonical(os.path.basename(full)))
     if _MAGIC.search(where):
         parts = full.split("/")
         plain = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
         root = "/".join(parts[:plain]) or "/"
         if not os.path.isdir(root):
-            raise UsageError(f"pattern {where} matches nothing", found=f"no folder {root}")
-        return root, Pick(spelled=where, pattern=Pattern("/".join(parts[plain:])).text)
+            raise UsageError(f"pattern {spelled} matches nothing", found=f"no folder {readable(canonical(root))}")
+        return _utf8(root), Pick(spelled=spelled, pattern=Pattern(canonical("/".join(parts[plain:]))).text)
     parent = Path(full).parent
-    near = sorted(entry.name for entry in parent.iterdir())[:6] if parent.is_dir() else []
+    near = sorted(readable(canonical(entry.name)) for entry in parent.iterdir())[:6] if parent.is_dir() else []
     raise UsageError(
-        f"no such file or folder: {where}",
+        f"no such file or folder: {spelled}",
         found=f"in {parent}: {', '.join(near) or 'nothing'}" if parent.is_dir() else f"no folder {parent}",
     )
+
+
+def _utf8(folder: str) -> str:
+    """A root, which the manifest remembers as text."""
+    root = canonical(folder)
+    if readable(root) != root:
+        raise UsageError(f"the path {readable(root)} is not valid UTF-8", todo="reach it through a link that is")
+    return root
 
 
 def _remote(where: str) -> tuple[str, Pick]:
@@ -245,7 +255,7 @@ def _called(root: str, pick: Pick) -> str:
         while (shorter := _SUFFIX.sub("", stem)) and shorter != stem:
             stem = shorter
     else:
-        stem = (root if is_url(root) else os.path.realpath(root)).rstrip("/").rpartition("/")[2]
+        stem = (root if is_url(root) else canonical(os.path.realpath(native(root)))).rstrip("/").rpartition("/")[2]
     clean = re.sub(r"[/=\x00-\x1f\x7f\ud800-\udfff]+", "-", stem).strip()
     return clean or "root"
 

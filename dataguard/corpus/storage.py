@@ -3,6 +3,9 @@
 A `Root` is one place that shard paths are relative to: a local folder, or anything that fsspec opens by URL (imported
 only then). It lists what lies below it and opens a path as a seekable binary file.
 
+Paths are the same everywhere: their bytes read as UTF-8, whatever encoding the locale has (bytes that are no UTF-8 as
+surrogates). `canonical` gives that spelling of what the operating system says, `native` the way back.
+
 Nothing here keeps a handle or a connection across a fork: local files are opened for each call, and a remote file
 system is built anew in a process that did not build it.
 """
@@ -16,6 +19,7 @@ import errno
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol, cast
@@ -28,12 +32,16 @@ __all__ = [
     "LocalRoot",
     "RemoteRoot",
     "Root",
+    "canonical",
     "is_url",
+    "native",
     "open_root",
+    "readable",
 ]
 
 Compression = Literal["none", "gzip", "zstd"]
 
+_IS_UTF8 = sys.getfilesystemencoding().lower() in {"utf-8", "utf8"}
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 
 
@@ -42,7 +50,7 @@ class Entry:
     """One thing that lies below a root."""
 
     path: str
-    """Relative, '/'-separated, as the file system spells it (undecodable bytes as surrogates)."""
+    """Relative, '/'-separated, canonical."""
     size_bytes: int = 0
     identity: str = ""
     """The same for two spellings of one file (a symbolic link and its target), empty where it cannot be known."""
@@ -85,6 +93,25 @@ class Root(Protocol):
         ...
 
 
+def canonical(path: str) -> str:
+    """A path as Python spells it in this locale -> its bytes as UTF-8, undecodable ones as surrogates."""
+    return path if _IS_UTF8 else os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def native(path: str) -> str:
+    """The way back from `canonical`: what Python opens in this locale."""
+    return path if _IS_UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
+
+
+def readable(path: str) -> str:
+    r"""A canonical path with bytes that are no UTF-8 spelled out.
+
+    >>> readable("caf\udce9.jsonl"), readable("café.jsonl")
+    ('caf\\xe9.jsonl', 'café.jsonl')
+    """
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def is_url(where: str) -> bool:
     """Whether `where` is a URL for fsspec and no path of this machine.
 
@@ -106,16 +133,18 @@ class LocalRoot:
     """A folder of this machine."""
 
     def __init__(self, folder: str) -> None:
-        self.url = os.path.abspath(folder)
+        self.url = canonical(os.path.abspath(native(folder)))
 
     def walk(self, enter: Callable[[str], bool] | None = None) -> Iterator[Entry]:
         """See `Root`."""
-        yield from self._walk("", os.path.realpath(self.url), (), linked=False, enter=enter or (lambda _path: True))
+        yield from self._walk(
+            "", os.path.realpath(native(self.url)), (), linked=False, enter=enter or (lambda _path: True)
+        )
 
     def _walk(
         self, prefix: str, real: str, above: tuple[tuple[int, int], ...], *, linked: bool, enter: Callable[[str], bool]
     ) -> Iterator[Entry]:
-        here = os.path.join(self.url, prefix)
+        here = self._native(prefix)
         try:
             status = os.stat(here)
             with os.scandir(here) as listing:
@@ -125,7 +154,8 @@ class LocalRoot:
             return
         above = (*above, (status.st_dev, status.st_ino))
         for entry in entries:
-            path = f"{prefix}/{entry.name}" if prefix else entry.name
+            name = canonical(entry.name)
+            path = f"{prefix}/{name}" if prefix else name
             link = linked or entry.is_symlink()
             try:
                 status = os.stat(entry.path)
@@ -147,25 +177,28 @@ class LocalRoot:
 
     def open(self, path: str) -> BinaryIO:
         """See `Root`."""
-        return cast("BinaryIO", open(os.path.join(self.url, path), "rb", buffering=0))
+        return cast("BinaryIO", open(self._native(path), "rb", buffering=0))
 
     def size_bytes(self, path: str) -> int:
         """See `Root`."""
-        return os.stat(os.path.join(self.url, path)).st_size
+        return os.stat(self._native(path)).st_size
 
     def stamp(self, path: str) -> str:
         """See `Root`."""
         # ctime moves with every write and cannot be set back, as mtime can.
-        status = os.stat(os.path.join(self.url, path))
+        status = os.stat(self._native(path))
         return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
     def changed_ns(self, path: str) -> int | None:
         """See `Root`."""
-        return os.stat(os.path.join(self.url, path)).st_ctime_ns
+        return os.stat(self._native(path)).st_ctime_ns
 
     def local_path(self, path: str) -> str | None:
         """See `Root`."""
-        return os.path.join(self.url, path)
+        return self._native(path)
+
+    def _native(self, path: str) -> str:
+        return os.path.join(native(self.url), native(path))
 
 
 class RemoteRoot:

@@ -123,8 +123,7 @@ def test_what_cannot_be_a_shard_is_told(tmp_path: Path) -> None:
     (tmp_path / "w/sub").mkdir()
     (tmp_path / "w/sub/loop").symlink_to("..")
     os.mkfifo(tmp_path / "w/pipe.jsonl")
-    with open(os.fsencode(tmp_path) + b"/w/latin-\xe9.jsonl", "wb") as file:
-        file.write(lines(["x"]))
+    put(tmp_path / "w" / os.fsdecode(b"latin-\xe9.jsonl"), lines(["x"]))
     found = discover([f"{tmp_path}/w"])
     assert shards(found) == ["w/good.jsonl"]
     assert {item.path: (item.reason, item.is_serious) for item in found.ignored} == {

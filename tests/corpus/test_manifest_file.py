@@ -236,7 +236,7 @@ def test_a_failed_write_leaves_the_older_file(tmp_path: Path, monkeypatch: pytes
     assert isinstance(caught.value, EnvironmentFailed)
     assert "No space left" in str(caught.value)
     assert path.read_bytes() == older
-    assert os.listdir(tmp_path) == ["M.parquet"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_bytes_are_synced_before_they_get_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_the_bytes_are_synced_before_they_get_their_name(tmp_path: Path, monkeyp
     fsync, replace = os.fsync, Path.replace
 
     def synced(descriptor: int) -> None:
-        events.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        events.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file")
         fsync(descriptor)
 
     def renamed(self: Path, target: Path) -> Path:

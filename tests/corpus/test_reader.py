@@ -105,7 +105,8 @@ def test_several_manifests_are_numbered_through(web: Path) -> None:
     start = len(first.manifest.blocks)
     with RowReader([first, second]) as reader:
         assert reader.read([start, 0, start], [1, 1, 2]) == [
-            twin.texts(web / "web/a.jsonl")[1], twin.texts(web / "web/d.parquet")[1], twin.texts(web / "web/a.jsonl")[2],
+            twin.texts(web / "web/a.jsonl")[1], twin.texts(web / "web/d.parquet")[1],
+            twin.texts(web / "web/a.jsonl")[2],
         ]  # fmt: skip
         with pytest.raises(NotInRun, match="in no manifest"):
             reader.read([start + 1], [0])
