@@ -40,6 +40,7 @@ MAX_DEPTH = 512
 """Arrays and objects of a record may nest this deep: far beyond any data, and within every decoder's own limit."""
 
 _LARGE_BYTES = 1 << 22  # lines above this are decoded by themselves, in slices
+_SLICE_BYTES = 1 << 18  # what is looked at in one go stays in the processor's cache
 _MAY_FOLLOW_KEY = np.zeros(256, dtype=bool)
 _MAY_FOLLOW_KEY[list(b": \t\r\n")] = True
 
@@ -131,7 +132,7 @@ class RecordDecoder:
 
     def _keys_per_line(self, lines: _Lines) -> NDArray[np.int64] | None:
         """How often each line spells the text field where a key may stand, None where bytes alone do not tell."""
-        if not self._key:
+        if not self._key or lines.longest_bytes > _LARGE_BYTES:
             return None
         escapes = lines.find(b"\\u00")
         escapes = escapes[escapes + 6 <= len(lines.data)]
@@ -168,7 +169,7 @@ class RecordDecoder:
 
     def _count_text(self, record: memoryview) -> int:
         """How often a record that is valid JSON has the text field."""
-        return count_key(record, self._field, plain=self._key)
+        return count_key(record, self._field, plain=self._key if len(record) <= _LARGE_BYTES else b"")
 
     def _decode_one_by_one(self, lines: _Lines, keys: NDArray[np.int64] | None, *, is_valid: bool) -> DecodedLines:
         deep_looking = set(lines.deep_looking())
@@ -261,7 +262,7 @@ class _Lines:
     def __init__(self, content: Any) -> None:
         self.content = content
         self.data = np.frombuffer(content, dtype=np.uint8)
-        ends = np.flatnonzero(self.data == _LF) + 1
+        ends = _places(self.data, _LF) + 1
         if len(self.data) and (not len(ends) or ends[-1] != len(self.data)):
             ends = np.append(ends, len(self.data))
         self.ends = ends
@@ -281,7 +282,7 @@ class _Lines:
 
     def find(self, needle: bytes) -> NDArray[np.int64]:
         """Where a short, plain needle stands in the block, overlaps included."""
-        found = np.flatnonzero(self.data[: max(len(self.data) - len(needle) + 1, 0)] == needle[0])
+        found = _places(self.data[: max(len(self.data) - len(needle) + 1, 0)], needle[0])
         for i in range(1, len(needle)):
             if not len(found):
                 break
@@ -298,10 +299,21 @@ class _Lines:
 
     def deep_looking(self) -> list[int]:
         """Lines with so many brackets, those in strings included, that they may nest too deep."""
-        openings = (self.data | 0x20) == _OPEN  # bit 5 is all that '[' and '{' differ in
-        if int(np.count_nonzero(openings)) <= MAX_DEPTH:
+        if self.longest_bytes > _LARGE_BYTES:  # a list of its brackets would be larger than the line
+            return list(range(self.num_lines))
+        openings = _places(self.data, _OPEN, ignoring=0x20)  # bit 5 is all that '[' and '{' differ in
+        if len(openings) <= MAX_DEPTH:
             return []
-        return np.flatnonzero(self.per_line(np.flatnonzero(openings)) > MAX_DEPTH).tolist()
+        return np.flatnonzero(self.per_line(openings) > MAX_DEPTH).tolist()
+
+
+def _places(data: NDArray[np.uint8], byte: int, *, ignoring: int = 0) -> NDArray[np.int64]:
+    """Where a byte stands, ignoring some of its bits; slice by slice, to need no second block of memory."""
+    places = []
+    for start in range(0, len(data), _SLICE_BYTES):
+        piece = data[start : start + _SLICE_BYTES]
+        places.append(np.flatnonzero((piece | ignoring if ignoring else piece) == byte) + start)
+    return np.concatenate(places) if places else np.zeros(0, dtype=np.int64)
 
 
 def _excerpt(content: memoryview) -> str:
