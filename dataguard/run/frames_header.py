@@ -72,7 +72,7 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
         >>> header = FramesHeader.of("seals", records_per_frame=1, run_id="r", attempt=1, rank=0, first_step=0,
         ...                          digests={}, journal_head=(1, "ab"), created="")
         >>> header.frame_bytes
-        80
+        88
         """
         record = RECORD_DTYPES[kind]
         return cls(

@@ -256,8 +256,11 @@ class RankWriter:
                 self._segment.sync()
                 self._segment.close()
                 self._submit(self._segment.path, self._first)
-            for future in self._sealing:
-                future.result()
+            errors = [error for future in self._sealing if (error := future.exception()) is not None]
+            for error in errors[1:]:
+                errors[0].add_note(f"and {error}")
+            if errors:
+                raise errors[0]
         finally:
             if self._pool is not None:
                 self._pool.shutdown(wait=True)
