@@ -207,7 +207,7 @@ def test_a_proposal_is_made_by_the_next_attempt_where_a_kill_came_first(tmp_path
     del loader  # as a kill would: nothing is closed
     assert proposals(run) == []
     deliver(run, microbatch_size=8, state=state, steps=1)
-    assert [(each.attempt, each.shard) for each in proposals(run)][0] == (1, LOST)
+    assert (proposals(run)[0].attempt, proposals(run)[0].shard) == (1, LOST)
     number = len(proposals(run))
     deliver(run, microbatch_size=8, from_step=3, steps=1)
     assert len([each for each in proposals(run) if each.attempt == 1]) == 1
