@@ -47,9 +47,9 @@ class DecodedBlock:
         assert self.lengths is not None
         assert self.values is not None
         place = row - self.first_row
-        if not 0 <= place < len(self.lengths) or self.lengths[place] < 0:
+        if not 0 <= place < len(self.lengths) or self.lengths.item(place) < 0:
             return None
-        return bytes(self.values[self.starts[place] : self.starts[place + 1]])
+        return bytes(self.values[self.starts.item(place) : self.starts.item(place + 1)])
 
 
 def of_read_block(block: ReadBlock, *, first_row: int, item_type: str, name: str) -> DecodedBlock:

@@ -12,6 +12,7 @@ finds the promise broken.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Literal
@@ -36,6 +37,8 @@ __all__ = ["Parquet"]
 
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
+_TAIL_BYTES = 8  # the footer's size and the magic number
+_LEAST_FILE_BYTES = len(_MAGIC) + _TAIL_BYTES
 _MOST_FOOTER_BYTES = 1 << 26
 _MOST_LOST_ROWS = 1 << 20  # rows of one undecodable row group that are listed one by one
 
@@ -157,7 +160,8 @@ def _open(shard: ShardFile, file: BinaryIO) -> pq.ParquetFile | Finding:
     """The file with its footer read, or what is wrong with it."""
     known = _FOOTERS.get(shard)
     try:
-        opened = pq.ParquetFile(file, metadata=known, page_checksum_verification=True, pre_buffer=False)
+        footer = _footer_alone(file) if known is None else known
+        opened = pq.ParquetFile(file, metadata=footer, page_checksum_verification=True, pre_buffer=False)
     except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this file
         words = _words(error)
         code = "encrypted" if "encrypt" in words or "decrypt" in words else "bad-footer"
@@ -165,6 +169,25 @@ def _open(shard: ShardFile, file: BinaryIO) -> pq.ParquetFile | Finding:
     if known is None:
         _FOOTERS.put(shard, opened.metadata)
     return opened
+
+
+def _footer_alone(file: BinaryIO) -> pq.FileMetaData | None:
+    """The footer and nothing else; None where Arrow itself has to say what is wrong with the end of the file.
+
+    Arrow takes 64 KiB from the end whatever the footer's size, and the whole footer again where that was too little:
+    for ranks that read a few blocks of every shard that is more than the blocks.
+    """
+    end = file.seek(0, os.SEEK_END)
+    if end < _LEAST_FILE_BYTES:
+        return None
+    file.seek(end - _TAIL_BYTES)
+    tail = file.read(_TAIL_BYTES)
+    size = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or not 0 < size <= end - _LEAST_FILE_BYTES:
+        return None
+    file.seek(end - _TAIL_BYTES - size)
+    footer = file.read(size)
+    return pq.read_metadata(pa.BufferReader(footer + tail)) if len(footer) == size else None
 
 
 class _Footers:
