@@ -216,7 +216,9 @@ class RemoteRoot:
             if self._pid:  # forked: locks and event loops of the parent do not work here
                 fsspec.asyn.reset_lock()
             try:
-                self._fs, base = fsspec.core.url_to_fs(self.url, skip_instance_cache=bool(self._pid))
+                # Listings that were kept would name versions of objects that are there no more.
+                plain = {} if "::" in self.url else {"use_listings_cache": False}
+                self._fs, base = fsspec.core.url_to_fs(self.url, skip_instance_cache=bool(self._pid), **plain)
             except ImportError as error:
                 scheme = self.url.split(":", 1)[0]
                 extra = "dataguard[s3]" if scheme in {"s3", "s3a"} else "the fsspec driver named above"
