@@ -7,6 +7,7 @@ read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,24 @@ class DecodedBlock:
 
     def text(self, row: int) -> bytes | None:
         """The bytes of a stored row; None where it is rejected or not in the block."""
+        return self.texts([row])[0]
+
+    def texts(self, rows: Iterable[int]) -> list[bytes | None]:
+        """The bytes of stored rows, in the order asked for; see `text`."""
         assert self.starts is not None
         assert self.lengths is not None
         assert self.values is not None
-        place = row - self.first_row
-        if not 0 <= place < len(self.lengths) or self.lengths.item(place) < 0:
-            return None
-        return bytes(self.values[self.starts.item(place) : self.starts.item(place + 1)])
+        # Names of this call alone: the loop runs for every sample that is ever delivered.
+        first, size, values = self.first_row, len(self.lengths), self.values
+        start_of, length_of = self.starts.item, self.lengths.item
+        found: list[bytes | None] = []
+        for row in rows:
+            place = row - first
+            if 0 <= place < size and length_of(place) >= 0:
+                found.append(bytes(values[start_of(place) : start_of(place + 1)]))
+            else:
+                found.append(None)
+        return found
 
 
 def of_read_block(block: ReadBlock, *, first_row: int, item_type: str, name: str) -> DecodedBlock:

@@ -169,8 +169,14 @@ class RowReader:
         asked = asked_rows.tolist()
         blocks_in_order = sorted(wanted)
         for block, loaded in zip(blocks_in_order, self._loaded(blocks_in_order), strict=True):
-            for index in wanted[block]:
-                answers[index] = self._answer(block, asked[index], loaded)
+            places = wanted[block]
+            if isinstance(loaded, BlockProblem):
+                for index in places:
+                    content = loaded.block.text(asked[index]) if self.verify == "tell" and loaded.block else None
+                    answers[index] = _row_problem(loaded, asked[index], content)
+                continue
+            for index, text in zip(places, loaded.texts([asked[index] for index in places]), strict=True):
+                answers[index] = self._rejected(block, asked[index]) if text is None else text
         return answers
 
     def read_windows(
@@ -307,15 +313,9 @@ class RowReader:
         high = int(np.searchsorted(starts, first + seq_len, side="left"))
         return range(span.start + low, span.start + high)
 
-    def _answer(self, block: int, row: int, loaded: DecodedBlock | BlockProblem) -> bytes | RowProblem:
-        if isinstance(loaded, BlockProblem):
-            content = loaded.block.text(row) if self.verify == "tell" and loaded.block else None
-            return _row_problem(loaded, row, content)
-        text = loaded.text(row)
-        if text is None:
-            name = self.manifests.shard_name(self._shards.shard_of_block(block))
-            return RowProblem(kind="rejected", shard=name, row=row, detail="the manifest has it as rejected")
-        return text
+    def _rejected(self, block: int, row: int) -> RowProblem:
+        name = self.manifests.shard_name(self._shards.shard_of_block(block))
+        return RowProblem(kind="rejected", shard=name, row=row, detail="the manifest has it as rejected")
 
     def _loaded(self, blocks: Sequence[int]) -> Iterator[DecodedBlock | BlockProblem]:
         """Blocks in order; with threads a few of them are read ahead, so that memory stays bounded."""
