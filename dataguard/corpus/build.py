@@ -39,7 +39,7 @@ from dataguard.errors import UsageError, WriteFailed, WriterConflict
 
 __all__ = ["BuildProgress", "BuildResult", "build_manifest", "build_manifest_file"]
 
-_SMALL_BYTES = 32 << 20
+_SMALL_BYTES = 128 << 20
 """Below this a second process takes longer to start than the scan takes."""
 
 

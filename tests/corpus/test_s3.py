@@ -1,4 +1,4 @@
-"""Shards in an object store: found, scanned by several processes, read and verified, against a server on this machine."""
+"""Shards in an object store: found, scanned by processes, read and verified, against a server on this machine."""
 
 from __future__ import annotations
 
