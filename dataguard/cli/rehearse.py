@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["rehearse"]
 
 _AMENDABLE = {"global_batch", "weights"}
+_AT_CREATION = {"withhold_file": "--withhold", "spool": "--spool"}
 
 
 @click.command()
@@ -46,6 +47,7 @@ _AMENDABLE = {"global_batch", "weights"}
     show_default=True,
     help="What a row that cannot be read does.",
 )
+@click.option("--spool", type=PATH, help="A folder on a local disk for hot files, where RUN is far or slow.")
 @root_option
 @json_option
 def rehearse(
@@ -59,6 +61,7 @@ def rehearse(
     attempt: int | None,
     withhold: Path | None,
     on_unreadable: str,
+    spool: Path | None,
     roots: dict[str, Path],
     as_json: bool,
     **made_of: Any,
@@ -78,7 +81,8 @@ def rehearse(
     if (steps is None) == (epochs is None):
         raise UsageError("a rehearsal needs its length", allowed="--steps N or --epochs N, one of them")
     where = {name: str(root) for name, root in roots.items()}
-    run, amended = _run(run_path, manifest, made_of, withhold, where)
+    at_creation = {"withhold_file": withhold, "spool": spool}
+    run, amended = _run(run_path, manifest, made_of, at_creation, where)
     geometry = continued_geometry(
         run,
         world_size=world_size,
@@ -102,7 +106,11 @@ def rehearse(
 
 
 def _run(
-    path: Path, manifest: Path | None, made_of: dict[str, Any], withhold: Path | None, roots: dict[str, str]
+    path: Path,
+    manifest: Path | None,
+    made_of: dict[str, Any],
+    at_creation: dict[str, Path | None],
+    roots: dict[str, str],
 ) -> tuple[Run, dict[str, Any]]:
     """The run, made where there is none, and what this attempt changes in it."""
     from dataguard.corpus.corpus import Corpus
@@ -118,24 +126,28 @@ def _run(
             path,
             make_plan(corpus, made_of),
             roots=corpus.roots,
-            withhold_file=withhold,
             manifest_files={corpus.manifest.digest: manifest} if manifest else None,
+            **at_creation,
         )
         return run, {}
     run = Run.open(path)
     if "seed" in options:
         # Made of the same things it is the same run; Run says what differs where it is not.
         if corpus is None:
-            raise UsageError("a seed makes a run, and this one stands already", todo="leave --seed out to go on with it")
-        run = Run.create(path, make_plan(corpus, made_of), withhold_file=withhold)
+            raise UsageError(
+                "a seed makes a run, and this one stands already", todo="leave --seed out to go on with it"
+            )
+        run = Run.create(path, make_plan(corpus, made_of), **at_creation)
         return run, {}
-    fixed = sorted(set(options) - _AMENDABLE)
-    if fixed or withhold is not None:
-        names = ", ".join("--" + name.replace("_", "-") for name in fixed) or "--withhold"
+    fixed = ["--" + name.replace("_", "-") for name in sorted(set(options) - _AMENDABLE)]
+    fixed += [flag for name, flag in _AT_CREATION.items() if at_creation[name] is not None]
+    if fixed:
         raise UsageError(
-            f"{names} cannot be changed: the run at {path} was made with its own",
+            f"{', '.join(fixed)} cannot be changed: the run at {path} was made with its own",
             allowed="--global-batch, --weight, another MANIFEST, --world-size, --microbatch-size",
-            todo=None if fixed else "dataguard quarantine RUN --withhold FILE --reason TEXT withholds from the next attempt on",
+            todo="dataguard quarantine RUN --withhold FILE --reason TEXT withholds from the next attempt on"
+            if fixed == ["--withhold"]
+            else None,
         )
     amended = dict(options)
     if corpus is not None:

@@ -55,6 +55,7 @@ def create_run(
     withhold_file: str | Path | None,
     manifest_files: Mapping[str, str | Path],
     corpora: Iterable[Corpus],
+    spool: str | Path | None,
 ) -> bool:
     """Create a run as `Run.create` says; False where somebody else's first event stands by now."""
     from dataguard.corpus.corpus import Corpus
@@ -74,6 +75,7 @@ def create_run(
         fill=plan.document.fill,
         first_label=plan.document.first_label,
         withheld=None if withhold_file is None else keep_list(layout, withheld_targets(plan, withhold_file)),
+        spool=None if spool is None else str(Path(spool).absolute()),
         roots=checked_roots(roots, (source.name for each in plan.manifests.values() for source in each.sources)),
     )
 

@@ -84,6 +84,8 @@ class RunCreated(_Event, frozen=True, kw_only=True, tag="run-created"):
     """Digest of the list in ``withheld/`` that the run withholds from its first attempt on."""
     policy: Digest | None = None
     profile: Digest | None = None
+    spool: str | None = None
+    """Folder on each machine's local disk under which its ranks keep their hot files; null for the run directory."""
     roots: dict[str, str] = {}
     """Where the sources lay when the run was created; remembered, in no digest."""
 

@@ -45,9 +45,13 @@ class Layout:
 
     root: Path
     """The run directory itself."""
+    spool: Path | None = None
+    """A folder on a local disk that holds this run's hot files, where the run directory is far or slow."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", Path(os.fspath(self.root)))
+        if self.spool is not None:
+            object.__setattr__(self, "spool", Path(os.fspath(self.spool)))
 
     # -- folders
 
@@ -64,7 +68,12 @@ class Layout:
     @property
     def hot(self) -> Path:
         """Folder of the ranks' write-ahead records."""
-        return self.root / "hot"
+        return (self.spool or self.root) / "hot"
+
+    @property
+    def hot_tmp(self) -> Path:
+        """Folder of temporaries on the file system of `hot`."""
+        return (self.spool or self.root) / "tmp"
 
     @property
     def index(self) -> Path:

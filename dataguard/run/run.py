@@ -74,6 +74,7 @@ class Run:
         withhold_file: str | Path | None = None,
         manifest_files: Mapping[str, str | Path] | None = None,
         corpora: Iterable[Corpus] = (),
+        spool: str | Path | None = None,
         by: str | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Run:
@@ -94,6 +95,8 @@ class Run:
         corpora
             Beside the corpus the plan was made from: for a manifest without a file they say where its sources lie and
             what its scan was told.
+        spool
+            A local folder for hot files, where the run directory is far or slow; sealed files go to the run directory.
 
         Raises
         ------
@@ -115,6 +118,7 @@ class Run:
                 withhold_file=withhold_file,
                 manifest_files=manifest_files or {},
                 corpora=corpora,
+                spool=spool,
             )
         run = cls._read(layout, journal)
         run.require_plan(plan)
@@ -132,6 +136,7 @@ class Run:
         withhold_file: str | Path | None = None,
         manifest_files: Mapping[str, str | Path] | None = None,
         corpora: Iterable[Corpus] = (),
+        spool: str | Path | None = None,
         by: str | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Run:
@@ -158,6 +163,7 @@ class Run:
                 withhold_file=withhold_file,
                 manifest_files=manifest_files,
                 corpora=corpora,
+                spool=spool,
                 by=by,
                 clock=clock,
             )
@@ -188,6 +194,9 @@ class Run:
                 found=problems or "a first event that creates no run",
                 todo="restore journal/000001.json from a copy",
             )
+        spool = first.event.spool
+        if spool is not None:
+            layout = Layout(layout.root, spool=Path(spool) / first.event.run)
         return cls(layout, journal, first.event)
 
     def require_plan(self, plan: Plan) -> None:

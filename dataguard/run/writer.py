@@ -297,7 +297,7 @@ class RankWriter:
         return FramesFile.create(
             self.layout.hot_segment(self.attempt, self.rank, first),
             self._of_kind("index", first),
-            tmp=self.layout.tmp,
+            tmp=self.layout.hot_tmp,
             fsync_each=self._fsync_each,
         )
 

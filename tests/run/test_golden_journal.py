@@ -18,7 +18,7 @@ from dataguard.run.journal import Head
 from dataguard.run.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal-v1"
-HEAD = Head(number=10, sha256="8efe099ba5da21124a471059f95bdb67a9a1594878375144f0050230b7921a52")
+HEAD = Head(number=10, sha256="5de888d42f642eeec72d24723f6570556e5cc729d0eb5cc55e320ec4d0f31f38")
 
 
 @pytest.fixture(scope="module")
