@@ -7,12 +7,13 @@ microbatch is recorded when it is handed over, and never before. What failed onc
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from dataguard.core.microbatch import Microbatch
-from dataguard.errors import AttemptError, WriterConflict
+from dataguard.errors import AttemptError, DataguardError, WriterConflict
 from dataguard.loader.demand import demand_of
 from dataguard.loader.feed import Fed, Feeder, OnUnreadable
 from dataguard.loader.prefetch import ahead
@@ -23,6 +24,7 @@ from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.begin import idle_skips
 from dataguard.run.join import fence
 from dataguard.run.run import Run
+from dataguard.run.tidy import compact_ended
 from dataguard.run.writer import Fsync, RankWriter
 
 __all__ = ["Walking"]
@@ -98,6 +100,11 @@ class Walking:
         # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
         self._let_go = weakref.finalize(self, self.writer.close, seal=False)
         self._let_go.atexit = False
+        self._tidying: threading.Thread | None = None
+        if rank == 0 and num_threads:
+            # In a thread of its own: neither the first microbatch nor an end by a signal waits for it.
+            self._tidying = threading.Thread(target=self._tidy, name="dataguard-compact", daemon=True)
+            self._tidying.start()
         self._pid = os.getpid()
         self._closed = False
         self._failure: BaseException | None = None
@@ -157,6 +164,17 @@ class Walking:
             self.writer.close()
         if self.rank == 0:
             propose_unreadable(self.run)
+            if self._tidying is None:
+                self._tidy()
+            else:
+                self._tidying.join()
+
+    def _tidy(self) -> None:
+        """Compact the record of attempts that are over; what goes wrong there must not end this one."""
+        try:
+            self.notes = (*self.notes, *compact_ended(Run.open(self.run.path), self.attempt.number))
+        except DataguardError as error:
+            self.notes = (*self.notes, f"earlier attempts could not be compacted: {str(error).splitlines()[0]}")
 
 
 def _without_effect(run: Run, attempt: AttemptPlan) -> list[str]:

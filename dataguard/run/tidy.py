@@ -6,16 +6,21 @@ writers live is left alone and said so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from dataguard.errors import NotInRun, RunDamaged, WriterConflict
+from dataguard.run.atomic import sweep_temporaries
 from dataguard.run.compact import compact
 from dataguard.run.run import Run
 from dataguard.run.seal import ranks_of, seal_attempt
 
-__all__ = ["TidiedAttempt", "compact_run", "seal_run"]
+__all__ = ["TidiedAttempt", "compact_ended", "compact_run", "seal_run"]
+
+_ABANDONED_SECONDS = 3600
+"""No write takes so long: an older temporary is what a kill left behind."""
 
 
 class TidiedAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +52,32 @@ def seal_run(run: Run) -> Iterator[TidiedAttempt]:
             problems=done.problems,
         )
 
-    return _each(run, seal)
+    return _each(run, seal, run.attempts().numbers)
 
 
 def compact_run(run: Run) -> Iterator[TidiedAttempt]:
     """Compact every attempt that is over; one answer each."""
+    return _compact(run, run.attempts().numbers)
+
+
+def compact_ended(run: Run, before: int) -> tuple[str, ...]:
+    """Compact what attempts before one left behind, as every attempt does when it begins; what went wrong, if anything.
+
+    An attempt whose writers still live is left to them, or to the next one.
+    """
+    now = time.time_ns()
+    for folder in dict.fromkeys((run.layout.tmp, run.layout.hot_tmp)):
+        sweep_temporaries(folder, before_ns=now - _ABANDONED_SECONDS * 10**9)
+    ended = [number for number in run.attempts().numbers if number < before]
+    return tuple(
+        f"attempt {done.attempt} could not be compacted: {problem.splitlines()[0]}"
+        for done in _compact(run, ended)
+        for problem in done.problems
+        if not done.live
+    )
+
+
+def _compact(run: Run, attempts: Iterable[int]) -> Iterator[TidiedAttempt]:
 
     def merge(attempt: int) -> TidiedAttempt:
         done = compact(run.layout, attempt)
@@ -63,11 +89,11 @@ def compact_run(run: Run) -> Iterator[TidiedAttempt]:
             problems=(),
         )
 
-    return _each(run, merge)
+    return _each(run, merge, attempts)
 
 
-def _each(run: Run, work: Callable[[int], TidiedAttempt]) -> Iterator[TidiedAttempt]:
-    for attempt in run.attempts().numbers:
+def _each(run: Run, work: Callable[[int], TidiedAttempt], attempts: Iterable[int]) -> Iterator[TidiedAttempt]:
+    for attempt in attempts:
         nothing = TidiedAttempt(attempt=attempt, num_files=0, num_records=0, torn=(), problems=())
         try:
             yield work(attempt) if ranks_of(run.layout, attempt) else nothing
