@@ -49,9 +49,7 @@ def skip(
     from dataguard.run.run import Run
 
     start, stop = span
-    answer = amend.skip(
-        Run.open(run), start, stop, reason=reason, batches=batches, attempt=attempt, dry_run=dry_run
-    )
+    answer = amend.skip(Run.open(run), start, stop, reason=reason, batches=batches, attempt=attempt, dry_run=dry_run)
     output.answer(answer, render_amended, json=as_json)
 
 
