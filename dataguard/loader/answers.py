@@ -65,10 +65,13 @@ class RehearseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Of one rank in a step."""
     global_batch: int
     num_samples: int
+    """Slots handed over that were to hold a sample."""
     num_withheld: int
-    """Slots that did not deliver their planned sample, substitutes included."""
+    """Of those, slots that did not deliver their planned sample, substitutes included."""
     num_unreadable: int
-    """Of those, slots whose row could not be read."""
+    """Of those, slots that delivered nothing since no row could be read."""
+    num_padding: int
+    """Slots beside them that hold nothing by design: inside a skip, or past the end."""
     content_bytes: int
     """Bytes of all records (or of all ids, 8 bytes each) handed over."""
     storage_bytes: int

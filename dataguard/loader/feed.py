@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.core.manifest import ManifestSet
-from dataguard.core.microbatch import Microbatch, assemble
+from dataguard.core.microbatch import Microbatch
 from dataguard.corpus.contents import Content, slot_contents
 from dataguard.corpus.reader import RowReader
 from dataguard.errors import ShardDamaged
 from dataguard.loader.walk import Planned, Walk
+from dataguard.plan.filled import fill_slots
 from dataguard.plan.slots import PlannedSlots, SlotStatus, Substitute, next_substitute
 from dataguard.run.exceptions import ExceptionReason, exception_record
 
@@ -87,20 +88,13 @@ class Feeder:
         exceptions: list[Excepted] = []
         if any(content.problem for content in contents):
             slots, contents, exceptions = self._without_problems(planned, contents)
-        microbatch = assemble(
+        microbatch = fill_slots(
+            slots,
+            [content.value for content in contents],
             address=planned.address,
             attempt=self._walk.attempt,
             batch=planned.batch,
-            slots=range(int(slots.slot[0]), int(slots.slot[-1]) + 1),
-            positions=slots.position,
-            status=slots.status,
-            source=slots.source.astype(np.int64),
-            shard=slots.shard,
-            row=slots.row,
-            delivered_shard=slots.delivered_shard,
-            delivered_row=slots.delivered_row,
-            names=[self._manifests.shard_name(shard) for shard in slots.shard.tolist()],
-            contents=[content.value for content in contents],
+            manifests=self._manifests,
             seq_len=self._seq_len,
             dtype=self._reader.token_dtype,
         )

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
+
 from dataguard.core.address import Geometry
 from dataguard.errors import UsageError
 from dataguard.loader.answers import Mixed, PlanAnswer, PlannedSample, RehearseAnswer
 from dataguard.loader.loader import Loader
 from dataguard.plan.plan import Plan
-from dataguard.plan.slots import SlotStatus
+from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.plan.tables import num_samples
 from dataguard.run.reached import complete_before
 from dataguard.run.run import Run
@@ -54,7 +56,7 @@ def rehearse(
         parent = tree.newest if parent is None else parent
     launch_id = f"rehearsal {uuid.uuid4().hex}"
     began = time.perf_counter()
-    num_samples_total = num_withheld = num_unreadable = content = done = 0
+    num_slots = num_withheld = num_unreadable = num_padding = content = done = 0
     with ExitStack() as stack:
         loaders = [
             stack.enter_context(
@@ -79,8 +81,10 @@ def rehearse(
                 taken = loader.take_step()
                 ended = not taken
                 for microbatch in taken:
-                    num_samples_total += len(microbatch)
-                    num_withheld += int((microbatch.status != SlotStatus.LIVE).sum())
+                    padding = int(np.isin(microbatch.status, PADDING).sum())
+                    num_slots += len(microbatch)
+                    num_padding += padding
+                    num_withheld += int((microbatch.status != SlotStatus.LIVE).sum()) - padding
                     num_unreadable += int((microbatch.status == SlotStatus.UNREADABLE).sum())
                     content += int(microbatch.lengths.sum())
             if not ended:
@@ -104,14 +108,15 @@ def rehearse(
         microbatch_size=geometry.microbatch_size,
         num_microbatches=geometry.num_microbatches(global_batch),
         global_batch=global_batch,
-        num_samples=num_samples_total,
+        num_samples=num_slots - num_padding,
         num_withheld=num_withheld,
         num_unreadable=num_unreadable,
+        num_padding=num_padding,
         content_bytes=content * (8 if plan.root.form == "window" else 1),
         storage_bytes=storage,
         corpus_bytes=sum(shard.size_bytes for manifest in plan.manifests.values() for shard in manifest.shards),
         seconds=seconds,
-        samples_per_second=num_samples_total / seconds if seconds > 0 else 0.0,
+        samples_per_second=(num_slots - num_padding) / seconds if seconds > 0 else 0.0,
         mixture=mixture_of(plan),
         notes=notes,
     )

@@ -26,7 +26,16 @@ from dataguard.plan.steps import StepBatch
 from dataguard.plan.stream import Samples, Stream
 from dataguard.plan.withheld import WithheldSet
 
-__all__ = ["MAX_DRAWS", "Exempted", "PlannedSlots", "SlotStatus", "Substitute", "next_substitute", "plan_slots"]
+__all__ = [
+    "MAX_DRAWS",
+    "PADDING",
+    "Exempted",
+    "PlannedSlots",
+    "SlotStatus",
+    "Substitute",
+    "next_substitute",
+    "plan_slots",
+]
 
 MAX_DRAWS = 8
 """How often a substitute is drawn before the slot is masked."""
@@ -51,6 +60,10 @@ class SlotStatus(IntEnum):
     """Refused by the gate."""
     REMOVED = 7
     """Withheld since a later mixture's manifest no longer holds its shard; nothing was delivered."""
+
+
+PADDING = (SlotStatus.SKIPPED, SlotStatus.ENDED)
+"""Statuses of slots that hold no sample by design: they are neither delivered nor withheld."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

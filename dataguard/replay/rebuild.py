@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataguard.core.address import Address
-from dataguard.core.microbatch import Microbatch, assemble
+from dataguard.core.microbatch import Microbatch
 from dataguard.corpus.contents import slot_contents
 from dataguard.corpus.problems import RowProblem
 from dataguard.corpus.reader import RowReader
+from dataguard.plan.filled import fill_slots
 from dataguard.plan.slots import PlannedSlots, plan_slots
 from dataguard.plan.steps import Steps
 from dataguard.run.exceptions import read_exceptions
@@ -79,21 +80,13 @@ class Rebuilder:
     def _microbatch(self, address: Address, batch: int, slots: PlannedSlots) -> Rebuilt:
         contents = slot_contents(self.reader, slots.delivered_block, slots.delivered_row, seq_len=self.seq_len)
         problems = {i: content.problem for i, content in enumerate(contents) if content.problem is not None}
-        manifests = self.stream.manifest_set
-        microbatch = assemble(
+        microbatch = fill_slots(
+            slots,
+            [content.value for content in contents],
             address=address,
             attempt=self.attempt.number,
             batch=batch,
-            slots=range(int(slots.slot[0]), int(slots.slot[-1]) + 1),
-            positions=slots.position,
-            status=slots.status,
-            source=slots.source.astype(np.int64),
-            shard=slots.shard,
-            row=slots.row,
-            delivered_shard=slots.delivered_shard,
-            delivered_row=slots.delivered_row,
-            names=[manifests.shard_name(shard) for shard in slots.shard.tolist()],
-            contents=[content.value for content in contents],
+            manifests=self.stream.manifest_set,
             seq_len=self.seq_len,
             dtype=self.reader.token_dtype,
         )

@@ -1,7 +1,7 @@
 """What was a checkpoint of step N trained on: epochs, samples, tokens by source and shard; the rows?
 
 Counted from the index along one lineage, step by step of the attempts that own them, up to step N and without it. What
-was withheld is counted apart; a substitute counts as what was delivered, not as what was planned.
+was withheld is counted apart, padding not at all; a substitute counts as what was delivered, not as what was planned.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataguard.errors import NotInRun
-from dataguard.plan.slots import SlotStatus
+from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.replay.answers import SeenAnswer, SeenShard, SeenSource
 from dataguard.replay.lookup import Lookup
 from dataguard.run.atomic import publish
@@ -108,18 +108,20 @@ def _named(lookup: Lookup, attempt: int, first: int, stop: int) -> pl.DataFrame:
         {"source_number": range(len(stream.source_names)), "source_name": stream.source_names},
         schema={"source_number": pl.Int64, "source_name": pl.String},
     )
-    nothing = [int(status) for status in SlotStatus if status not in {SlotStatus.LIVE, SlotStatus.SUBSTITUTED}]
+    delivered = [int(status) for status in (SlotStatus.LIVE, SlotStatus.SUBSTITUTED)]
+    padding = [int(status) for status in PADDING]
     parts = []
     for table in tables:
         frame = pl.DataFrame(pl.from_arrow(table))
         parts.append(
             frame.lazy()
             .filter(pl.col("step").is_between(first, stop, closed="left"))
+            .filter(~pl.col("status").cast(pl.Int64).is_in(padding))
             .with_columns(
                 pl.coalesce(pl.col("delivered_shard").cast(pl.Int64), pl.col("shard").cast(pl.Int64)).alias("number"),
                 pl.coalesce(pl.col("delivered_row").cast(pl.Int64), pl.col("row").cast(pl.Int64)).alias("row"),
                 pl.col("source").cast(pl.Int64).alias("source_number"),
-                (~pl.col("status").cast(pl.Int64).is_in(nothing)).alias("delivered"),
+                pl.col("status").cast(pl.Int64).is_in(delivered).alias("delivered"),
             )
             .join(shard_names.lazy(), on="number", how="left")
             .join(source_names.lazy(), on="source_number", how="left")

@@ -21,7 +21,7 @@ from dataguard.core.address import Geometry
 from dataguard.core.manifest import ManifestSet
 from dataguard.errors import RunDamaged
 from dataguard.plan.attempts import AttemptPlan
-from dataguard.plan.slots import SlotStatus
+from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.plan.steps import Steps
 from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck
 from dataguard.replay.compare import compare_microbatch
@@ -34,7 +34,6 @@ from dataguard.run.records import notable
 __all__ = ["verify_run"]
 
 _MOST_FAULTS = 100
-_PADDING = (SlotStatus.SKIPPED, SlotStatus.ENDED)
 
 
 def verify_run(
@@ -253,7 +252,7 @@ def _against_plan(lookup: Lookup, attempt: AttemptPlan, records: NDArray[np.void
     wrong |= samples.source != records["source"]
     wrong |= (samples.position % max(1, stream.root.lanes)) != samples.lane
     withheld = run.withheld_of(attempt.number).mask(samples.shard, samples.row)
-    padding = np.isin(records["status"], [int(status) for status in _PADDING])
+    padding = np.isin(records["status"], [int(status) for status in PADDING])
     delivered = (records["status"] == SlotStatus.LIVE) & (withheld > 0)
     faults = []
     for i in np.flatnonzero(wrong | (delivered & ~padding))[:_MOST_FAULTS].tolist():

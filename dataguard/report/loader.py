@@ -43,10 +43,11 @@ def render_rehearse(answer: RehearseAnswer) -> Iterator[str | Table]:
         f"global batch {answer.global_batch:,}"
     )
     yield from _mixture(answer.mixture)
+    padding = f" and {answer.num_padding:,} slots of padding" if answer.num_padding else ""
     unreadable = f", {answer.num_unreadable:,} of them unreadable" if answer.num_unreadable else ""
     yield (
         f"{answer.num_samples:,} samples delivered and recorded "
-        f"({answer.num_withheld:,} withheld or substituted{unreadable}), "
+        f"({answer.num_withheld:,} withheld or substituted{unreadable}){padding}, "
         f"{answer.content_bytes / 1e6:,.1f} MB, {answer.samples_per_second:,.0f} samples/s"
     )
     ratio = f" ({answer.storage_bytes / answer.corpus_bytes:.2f} times the corpus)" if answer.corpus_bytes else ""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.plan.slots import SlotStatus
+from dataguard.plan.slots import PADDING, SlotStatus
 
 __all__ = [
     "EXCEPTION_RECORD",
@@ -91,9 +91,6 @@ RECORD_VERSIONS: dict[FramesKind, int] = {"index": 1, "exceptions": 1, "seals": 
 """Version of each record; another dtype is a new number here, and a new golden."""
 
 
-_PADDING = (SlotStatus.SKIPPED, SlotStatus.ENDED)
-
-
 def notable(records: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which samples were withheld, substituted or flagged (padding is neither): bool, one a record.
 
@@ -103,7 +100,7 @@ def notable(records: NDArray[np.void]) -> NDArray[np.bool_]:
     [False, True, False]
     """
     status = records["status"]
-    withheld = (status != SlotStatus.LIVE) & ~np.isin(status, _PADDING)
+    withheld = (status != SlotStatus.LIVE) & ~np.isin(status, PADDING)
     answer: NDArray[np.bool_] = withheld | (records["verdict"] != 0)
     return answer
 

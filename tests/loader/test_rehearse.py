@@ -49,7 +49,8 @@ def test_the_next_one_goes_on_where_the_newest_stopped(tmp_path, documents) -> N
 def test_a_whole_epoch(tmp_path, documents) -> None:
     run = make_run(tmp_path / "run", documents, lanes=4)
     answer = rehearse(run, geometry=geometry(2, 4), epochs=1)
-    assert answer.num_samples - answer.num_withheld == 160
+    assert (answer.num_samples, answer.num_withheld) == (160, 0)
+    assert answer.num_samples + answer.num_padding == 8 * answer.num_steps
 
 
 def test_what_is_left_out_of_a_geometry_follows_the_newest_attempt(tmp_path, documents) -> None:
