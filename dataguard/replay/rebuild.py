@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from dataguard.core.address import Address
 from dataguard.core.microbatch import Microbatch
 from dataguard.corpus.contents import slot_contents
