@@ -3,8 +3,6 @@
 The header says type, order and shape; the ids follow without a gap, so a block is a byte range. A row is one id of the
 array flattened row by row. Any integer type of any byte order is read, one or two dimensions; what is stored column by
 column is refused, since its flat order is not the order of its rows. Nothing is ever unpickled.
-
-The digest of a block is taken over little-endian ids of the stored width, so byte order does not change it.
 """
 
 from __future__ import annotations
@@ -14,13 +12,10 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from dataguard.core.digests import block_digest
 from dataguard.corpus.formats.lines import ByteRanges
 from dataguard.corpus.formats.protocol import (
     BlockPlace,
@@ -32,6 +27,7 @@ from dataguard.corpus.formats.protocol import (
     ShardFile,
 )
 from dataguard.corpus.formats.streams import DecodedStream
+from dataguard.corpus.formats.tokens import FileRanges, read_run, scan_run
 from dataguard.errors import ShardDamaged
 
 __all__ = ["NumpyTokens"]
@@ -66,22 +62,17 @@ class NumpyTokens:
             if isinstance(layout, Finding):
                 yield ScanEnd(findings=(*stream.findings, layout))
                 return
-            for first in range(0, layout.num_tokens, options.block_tokens):
-                num_tokens = min(options.block_tokens, layout.num_tokens - first)
-                offset = layout.header_bytes + first * layout.dtype.itemsize
-                content = ranges.take(offset, num_tokens * layout.dtype.itemsize)
-                if len(content) != num_tokens * layout.dtype.itemsize:
-                    found = offset + len(content)
-                    yield ScanEnd(findings=(*stream.findings, layout.too_short(found)), item_type=layout.dtype.str)
-                    return
-                ids = np.frombuffer(content, dtype=layout.dtype)
-                yield ScannedBlock(
-                    place=BlockPlace(
-                        first_row=first, num_rows=num_tokens, offset_bytes=offset, size_bytes=len(content)
-                    ),
-                    content_bytes=len(content),
-                    digest=_digest(ids),
-                )
+            found = yield from scan_run(
+                ranges,
+                dtype=layout.dtype,
+                offset_bytes=layout.header_bytes,
+                num_tokens=layout.num_tokens,
+                block_tokens=options.block_tokens,
+            )
+            if layout.header_bytes + found < layout.num_bytes:
+                short = layout.too_short(layout.header_bytes + found)
+                yield ScanEnd(findings=(*stream.findings, short), item_type=layout.dtype.str)
+                return
             rest = ranges.drain(layout.num_bytes)
         findings = list(stream.findings)
         if rest:
@@ -100,25 +91,11 @@ class NumpyTokens:
         with shard.open() as file:
             # a plain file is reached at random, a compressed one from its beginning
             is_plain = shard.compression == "none"
-            ranges = _FileRanges(file) if is_plain else ByteRanges(DecodedStream.of(shard, file, options))
+            ranges = FileRanges(file) if is_plain else ByteRanges(DecodedStream.of(shard, file, options))
             layout = _read_layout(ranges, shard)
             if isinstance(layout, Finding):
                 raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=layout.detail)
-            for place in places:
-                content = ranges.take(place.offset_bytes, place.size_bytes) if place.num_rows else b""
-                if len(content) != place.num_rows * layout.dtype.itemsize:
-                    raise ShardDamaged(
-                        f"tokens {place.first_row:,}:{place.first_row + place.num_rows:,} of shard {shard.name} "
-                        "cannot be read any more",
-                        found=f"{len(content):,} bytes of {layout.dtype.str} ids",
-                        allowed=f"{place.num_rows * layout.dtype.itemsize:,} bytes",
-                        todo="see whether the file was changed: dataguard manifest verify",
-                    )
-                ids = np.frombuffer(content, dtype=layout.dtype)
-                yield ReadBlock(
-                    tokens=ids.astype(layout.dtype.newbyteorder("="), copy=False),
-                    fields=pa.table({}) if fields else None,
-                )
+            yield from read_run(ranges, shard, places, layout.dtype, fields=fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,19 +116,7 @@ class _Layout:
         return Finding(code="too-short", detail=detail, offset_bytes=found_bytes)
 
 
-class _FileRanges:
-    """Byte ranges of a plain file, in any order."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def take(self, offset_bytes: int, size_bytes: int) -> bytes:
-        """Bytes from an offset on, fewer only where the file ends."""
-        self._file.seek(offset_bytes)
-        return self._file.read(size_bytes)
-
-
-def _read_layout(ranges: ByteRanges | _FileRanges, shard: ShardFile) -> _Layout | Finding:
+def _read_layout(ranges: ByteRanges | FileRanges, shard: ShardFile) -> _Layout | Finding:
     """The header at the beginning of a stream, or what is wrong with it."""
     prefix = bytes(ranges.take(0, 12))
     if prefix[:6] != _MAGIC:
@@ -196,8 +161,3 @@ def _parse_header(text: str) -> tuple[np.dtype[Any] | None, bool, tuple[int, ...
         raise ValueError(f"fortran_order {header['fortran_order']!r}")
     descr = header["descr"]
     return (np.dtype(descr) if isinstance(descr, str) else None), bool(header["fortran_order"]), shape
-
-
-def _digest(ids: NDArray[Any]) -> bytes:
-    little = np.ascontiguousarray(ids.astype(ids.dtype.newbyteorder("<"), copy=False))
-    return block_digest(np.array([len(ids)]), little.view(np.uint8).data)
