@@ -18,7 +18,7 @@ from dataguard.errors import ShardDamaged
 
 __all__ = ["ByteCounter", "StoredShard", "shard_digest"]
 
-_BUFFER_BYTES = 1 << 15
+_BUFFER_BYTES = 1 << 12  # what a read may take beyond its end; all reads of any size ask for theirs in one call
 _HASH_BYTES = 1 << 22
 
 
