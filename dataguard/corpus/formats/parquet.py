@@ -12,9 +12,10 @@ finds the promise broken.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
@@ -191,26 +192,38 @@ def _footer_alone(file: BinaryIO) -> pq.FileMetaData | None:
 
 
 class _Footers:
-    """Footers of the shards in use, which end with them: a block is read without reading the footer again.
+    """Footers of the shards in use: a block is read without reading the footer again.
+
+    They hold the smallest and the largest value of every row group, so they can weigh as much as the blocks that one
+    rank reads of a shard. All readers of a process share those of local files, which are known by inode, size and time
+    of change; anything else is known to the `ShardFile` that read it.
 
     Bounded, and without a lock: whatever two threads do to it at once, a footer is found or it is read again.
     """
 
     def __init__(self) -> None:
-        self._kept: weakref.WeakKeyDictionary[ShardFile, pq.FileMetaData] = weakref.WeakKeyDictionary()
+        self._kept: dict[Hashable, pq.FileMetaData] = {}
         self._num_bytes = 0
 
     def get(self, shard: ShardFile) -> pq.FileMetaData | None:
-        """The footer of this very `ShardFile`, if it is still known."""
-        return self._kept.get(shard)
+        """The footer of a shard as it is now, if it is known."""
+        return self._kept.get(_identity(shard))
 
     def put(self, shard: ShardFile, footer: pq.FileMetaData) -> None:
-        """Keep a footer for as long as its shard lives, or until there are too many."""
+        """Keep a footer until there are too many."""
         self._num_bytes += footer.serialized_size
         if self._num_bytes > _MOST_FOOTER_BYTES:
             self._kept.clear()
             self._num_bytes = footer.serialized_size
-        self._kept[shard] = footer
+        self._kept[_identity(shard)] = footer
+
+
+def _identity(shard: ShardFile) -> Hashable:
+    if shard.local_path is not None:
+        with contextlib.suppress(OSError):
+            found = os.stat(shard.local_path)  # noqa: PTH116 - asked for every block
+            return shard.local_path, found.st_ino, found.st_size, found.st_mtime_ns
+    return weakref.ref(shard)
 
 
 _FOOTERS = _Footers()
