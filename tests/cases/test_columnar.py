@@ -104,7 +104,14 @@ def test_a_missing_or_unfit_column_is_named() -> None:
     assert (missing.effect, missing.codes) == ("excluded", ["missing-column"])
     assert "content" in missing.end.findings[0].detail
     assert _look(_file(["a"], name="content"), text_field="content").documents == [b"a"]
-    for array in (pa.array([1]), pa.array([["a"]]), pa.array([{"a": "b"}]), pa.array([1.5]), pa.array([True])):
+    for array in (
+        pa.array([1]),
+        pa.array([[1]]),
+        pa.array([[["a"]]]),
+        pa.array([{"a": "b"}]),
+        pa.array([1.5]),
+        pa.array([True]),
+    ):
         assert _look(_file(array)).codes == ["not-a-text-column"]
     twice = io.BytesIO()
     pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), twice)
@@ -116,6 +123,48 @@ def test_a_text_column_beside_a_nested_field_of_the_same_name() -> None:
     pq.write_table(pa.table({"meta": pa.array([{"text": "inner"}]), "text": ["outer"], "a.b": ["dotted"]}), sink)
     assert _look(sink.getvalue()).documents == [b"outer"]
     assert _look(sink.getvalue(), text_field="a.b").documents == [b"dotted"]
+
+
+def test_a_field_named_by_a_path() -> None:
+    meta = pa.array([{"body": "one", "n": 1}, None, {"body": None, "n": 3}, {"body": "four", "n": 4}])
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"meta": meta, "id": [0, 1, 2, 3]}), sink, row_group_size=3)
+    shard = MemoryShard(sink.getvalue())
+    seen = look(Parquet(), shard, text_field="meta.body")
+    assert seen.rows == [b"one", None, None, b"four"]
+    assert [(finding.row, finding.code) for finding in seen.rejected] == [(1, "null-text"), (2, "null-text")]
+    told = ScanOptions(text_field="meta.body")
+    others = Parquet().read(shard, seen.blocks[0].place, told, fields=True).fields
+    assert others is not None
+    assert others.to_pylist() == [{"meta": {"n": 1}, "id": 0}, {"meta": None, "id": 1}, {"meta": {"n": 3}, "id": 2}]
+    for field, code in (("meta.n", "not-a-text-column"), ("meta.x", "missing-column"), ("id.x", "missing-column")):
+        seen = look(Parquet(), shard, text_field=field)
+        assert (seen.effect, seen.codes) == ("excluded", [code]), field
+        assert code != "missing-column" or "there are: meta.body, id" in seen.end.findings[0].detail
+
+
+def test_a_column_of_the_whole_name_wins_over_the_path() -> None:
+    for columns in ({"a": [{"b": "inner"}], "a.b": ["outer"]}, {"a.b": ["outer"], "a": [{"b": "inner"}]}):
+        sink = io.BytesIO()
+        pq.write_table(pa.table(columns), sink)
+        assert _look(sink.getvalue(), text_field="a.b").documents == [b"outer"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.binary())], ids=str
+)
+def test_a_list_of_strings_is_one_text(kind: pa.DataType) -> None:
+    lists = pa.array([["one", "two"], [], None, ["three"], ["four", None], ["\u20ac", ""]], kind)
+    seen = _look(_file(lists, lists[3:], schema=pa.schema([("text", kind)])))
+    first = [b"one\ntwo", b"", None, b"three", None, b"\xe2\x82\xac\n"]
+    assert seen.rows == first + first[3:]
+    plain = _look(_file(pa.array([text and text.decode() for text in first])))
+    assert plain.blocks[0].digest == seen.blocks[0].digest
+
+
+def test_a_list_with_a_string_that_is_no_utf8_is_rejected() -> None:
+    seen = _look(_file(pa.array([[b"a", b"\xff"], [b"b"]], pa.list_(pa.binary()))))
+    assert [(finding.row, finding.code) for finding in seen.rejected] == [(0, "invalid-utf8")]
 
 
 def test_cut_at_every_length() -> None:

@@ -39,7 +39,8 @@ def test_g05_records_that_hold_no_document() -> None:
     ("line", "code"),
     [
         (b'{"text":true}', "not-a-string"),
-        (b'{"text":["a"]}', "not-a-string"),
+        (b'{"text":["a",7]}', "not-a-string"),
+        (b'{"text":["a",null]}', "null-text"),
         (b'{"text":{"text":"a"}}', "not-a-string"),
         (b'{"Text":"a"}', "missing-text"),
         (b'{"meta":{"text":"a"}}', "missing-text"),

@@ -34,14 +34,34 @@ def _record(line: bytes, text_field: str) -> bytes | str:
         return "lone-surrogate"
     if not isinstance(pairs, _Pairs):
         return "not-an-object"
-    texts = [value for key, value in pairs if key == text_field]
-    if not texts:
-        return "missing-text"
-    if len(texts) > 1:
-        return "duplicate-text"
-    if texts[0] is None:
+    if any(key == text_field for key, _ in pairs):
+        return _at(pairs, [text_field])
+    return _at(pairs, text_field.split("."))
+
+
+def _at(value: Any, path: list[str]) -> bytes | str:
+    """The text at a path, or why there is none."""
+    if not path:
+        return _text(value)
+    if value is None:
         return "null-text"
-    return texts[0].encode() if isinstance(texts[0], str) else "not-a-string"
+    if not isinstance(value, _Pairs):
+        return "missing-text"
+    found = [entry for key, entry in value if key == path[0]]
+    if not found:
+        return "missing-text"
+    return "duplicate-text" if len(found) > 1 else _at(found[0], path[1:])
+
+
+def _text(value: Any) -> bytes | str:
+    if value is None:
+        return "null-text"
+    if isinstance(value, list) and not isinstance(value, _Pairs):
+        for entry in value:
+            if not isinstance(entry, str):
+                return "null-text" if entry is None else "not-a-string"
+        return "\n".join(value).encode()
+    return value.encode() if isinstance(value, str) else "not-a-string"
 
 
 class _Pairs(list[Any]):

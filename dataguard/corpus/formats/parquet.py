@@ -1,9 +1,9 @@
 """How is a Parquet file scanned by row groups, and a row group read again?
 
-A row group is a block; one without rows is none, and moves no row number. The text column may have any type of Arrow
-that holds strings or bytes, so shards of one source may differ in it: its content becomes large binary, values
-uncopied where Arrow allows it. A null is a rejected row, and so is a value that is not UTF-8, whatever the column
-promises (Arrow does not look). Page checksums are verified where the writer stored them.
+A row group is a block; one without rows is none, and moves no row number. The text column, or member of a struct, may
+have any type of Arrow that holds strings, bytes or lists of them, so shards of one source may differ in it: its content
+becomes large binary, values uncopied where Arrow allows it. A null is a rejected row, and so is a value that is not
+UTF-8, whatever the column promises (Arrow does not look). Page checksums are verified where the writer stored them.
 
 A row group that cannot be decoded loses its rows and no others: they are all rejected, and the shard is flagged. So
 it is too when a row group is read again: rows that cannot be decoded are null, and whoever was promised such a row
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataguard.corpus.formats.columns import TextColumn, check_text_column, text_of_column
+from dataguard.corpus.formats.columns import TextColumn, other_columns, text_of_column, text_path
 from dataguard.corpus.formats.content import text_digest
 from dataguard.corpus.formats.protocol import (
     BlockPlace,
@@ -72,18 +72,20 @@ class Parquet:
             if isinstance(opened, Finding):
                 yield ScanEnd(findings=(opened,))
                 return
-            wrong = check_text_column(opened.schema_arrow, options.text_field)
-            if wrong is not None:
-                yield ScanEnd(findings=(wrong,))
+            path = text_path(opened.schema_arrow, options.text_field)
+            if isinstance(path, Finding):
+                yield ScanEnd(findings=(path,))
                 return
-            yield from self._scan_groups(opened, options)
+            yield from self._scan_groups(opened, path, options)
 
-    def _scan_groups(self, opened: pq.ParquetFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:
+    def _scan_groups(
+        self, opened: pq.ParquetFile, path: tuple[str, ...], options: ScanOptions
+    ) -> Iterator[ScannedBlock | ScanEnd]:
         row = num_read = 0
         lost: list[str] = []
         for group in range(opened.metadata.num_row_groups):
             num_rows = opened.metadata.row_group(group).num_rows
-            column = _read_text(opened, group, num_rows, options)
+            column = _read_text(opened, group, num_rows, path, options)
             if isinstance(column, str):
                 lost.append(f"row group {group:,} (rows {row:,}:{row + num_rows:,}): {column}")
                 if not 0 <= num_rows <= _MOST_LOST_ROWS:  # too many to be listed one by one, or not to be believed
@@ -122,25 +124,27 @@ class Parquet:
         """These blocks, given in row order, with the footer read once."""
         with shard.open() as file:
             opened = _open(shard, file)
-            wrong = (
-                opened if isinstance(opened, Finding) else check_text_column(opened.schema_arrow, options.text_field)
-            )
-            if isinstance(opened, Finding) or wrong is not None:
-                assert wrong is not None
-                raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=wrong.detail)
+            if isinstance(opened, Finding):
+                raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=opened.detail)
+            path = text_path(opened.schema_arrow, options.text_field)
+            if isinstance(path, Finding):
+                raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=path.detail)
             for place in places:
-                yield _read_block(shard, opened, place, options, fields=fields)
+                yield _read_block(shard, opened, place, path, options, fields=fields)
 
 
 def _read_block(
-    shard: ShardFile, opened: pq.ParquetFile, place: BlockPlace, options: ScanOptions, *, fields: bool
+    shard: ShardFile,
+    opened: pq.ParquetFile,
+    place: BlockPlace,
+    path: tuple[str, ...],
+    options: ScanOptions,
+    *,
+    fields: bool,
 ) -> ReadBlock:
     if place.num_rows == 0:
         empty = opened.schema_arrow.empty_table()
-        return ReadBlock(
-            text=pa.array([], pa.large_binary()),
-            fields=empty.drop_columns([options.text_field]) if fields else None,
-        )
+        return ReadBlock(text=pa.array([], pa.large_binary()), fields=other_columns(empty, path) if fields else None)
     num_groups = opened.metadata.num_row_groups
     stored = opened.metadata.row_group(place.group).num_rows if 0 <= place.group < num_groups else None
     if stored != place.num_rows:
@@ -150,10 +154,10 @@ def _read_block(
             allowed=f"a row group of {place.num_rows:,} rows",
             todo="see whether the file was changed: dataguard manifest verify",
         )
-    column = _read_text(opened, place.group, place.num_rows, options)
+    column = _read_text(opened, place.group, place.num_rows, path, options)
     if isinstance(column, str):
         column = _lost_rows(place.num_rows, column)
-    others = _read_others(opened, place.group, place.num_rows, options.text_field) if fields else None
+    others = _read_others(opened, place.group, place.num_rows, path) if fields else None
     return ReadBlock(text=column.text, fields=others)
 
 
@@ -229,21 +233,23 @@ def _identity(shard: ShardFile) -> Hashable:
 _FOOTERS = _Footers()
 
 
-def _read_text(opened: pq.ParquetFile, group: int, num_rows: int, options: ScanOptions) -> TextColumn | str:
+def _read_text(
+    opened: pq.ParquetFile, group: int, num_rows: int, path: tuple[str, ...], options: ScanOptions
+) -> TextColumn | str:
     """The text of one row group, or why it cannot be decoded."""
     try:
-        table = opened.read_row_group(group, columns=[options.text_field], use_threads=False)
+        table = opened.read_row_group(group, columns=[".".join(path)], use_threads=False)
         if table.num_rows != num_rows:
             return f"the footer says {num_rows:,} rows, its pages hold {table.num_rows:,}"
         table.validate()
-        return text_of_column(table.column(options.text_field), options.max_record_bytes)
+        return text_of_column(table.column(path[0]), path, options.max_record_bytes)
     except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this row group
         return _words(error)
 
 
-def _read_others(opened: pq.ParquetFile, group: int, num_rows: int, text_field: str) -> pa.Table:
+def _read_others(opened: pq.ParquetFile, group: int, num_rows: int, path: tuple[str, ...]) -> pa.Table:
     """The other columns of one row group; one that cannot be decoded is all null."""
-    names = [name for name in opened.schema_arrow.names if name != text_field]
+    names = [name for name in opened.schema_arrow.names if (name,) != path]
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(names):
         try:
@@ -253,7 +259,9 @@ def _read_others(opened: pq.ParquetFile, group: int, num_rows: int, text_field: 
             _words(error)
             column = None
         columns[name] = column if column is not None and len(column) == num_rows else pa.nulls(num_rows)
-    return pa.table(columns)
+    others = pa.table(columns)
+    is_whole = len(path) > 1 and pa.types.is_struct(others.schema.field(path[0]).type)
+    return other_columns(others, path) if is_whole else others
 
 
 def _lost_rows(num_rows: int, why: str) -> TextColumn:

@@ -1,7 +1,8 @@
 """Which documents does a block of JSON lines hold, and which of its records hold none?
 
-A record is a line that is not blank. It must be one JSON object in UTF-8 whose text field is a string; otherwise it is
-rejected with a reason, and keeps its row.
+A record is a line that is not blank. It must be one JSON object in UTF-8 whose text field is a string, or a list of
+strings; otherwise it is rejected with a reason, and keeps its row. What a field named by a path means stands in
+textfield.py.
 
 1. The whole block is looked at once as an array of bytes: where lines begin and end, how many brackets and how many
    spellings of the text field's name each holds, whether all of it is UTF-8.
@@ -33,18 +34,18 @@ from dataguard.corpus.formats.jsontext import (
     unescape,
     utf8_break,
 )
+from dataguard.corpus.formats.line_arrays import LARGE_BYTES, LineArrays
+from dataguard.corpus.formats.textfield import LIST_SEPARATOR, path_of
 
 __all__ = ["MAX_DEPTH", "DecodedLines", "RecordDecoder", "Rejection"]
 
 MAX_DEPTH = 512
 """Arrays and objects of a record may nest this deep: far beyond any data, and within every decoder's own limit."""
 
-_LARGE_BYTES = 1 << 22  # lines above this are decoded by themselves, in slices
-_SLICE_BYTES = 1 << 18  # what is looked at in one go stays in the processor's cache
 _MAY_FOLLOW_KEY = np.zeros(256, dtype=bool)
 _MAY_FOLLOW_KEY[list(b": \t\r\n")] = True
 
-_LF, _CR, _QUOTE, _OPEN, _CLOSE = b'\n\r"{}'
+_QUOTE, _OPEN, _CLOSE, _LIST = b'"{}['
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +93,30 @@ class RecordDecoder:
     def __init__(self, text_field: str, max_record_bytes: int) -> None:
         self._field = text_field
         self._max_record_bytes = max_record_bytes
-        rename = {"text": text_field}
-        self._strings: Any = msgspec.json.Decoder(msgspec.defstruct("_Strings", [("text", str)], rename=rename))
-        absent = msgspec.Raw(b"")
-        self._raw: Any = msgspec.json.Decoder(msgspec.defstruct("_Raw", [("text", msgspec.Raw, absent)], rename=rename))
+        path = path_of(text_field)
+        names = dict.fromkeys((text_field, *path))
+        record: Any = str
+        for name in reversed(path):
+            record = msgspec.defstruct("_Strings", [("text", record)], rename={"text": name})
+        self._strings: Any = msgspec.json.Decoder(record)
         self._any = msgspec.json.Decoder(msgspec.Raw)
+        self._list = msgspec.json.Decoder(list[msgspec.Raw])
+        absent = msgspec.Raw(b"")
+        self._members: dict[str, Any] = {
+            name: msgspec.json.Decoder(
+                msgspec.defstruct("_Raw", [("text", msgspec.Raw, absent)], rename={"text": name})
+            )
+            for name in names
+        }
+        self._path = path
         # a name of plain characters has one spelling without escapes; any other is looked for key by key
         is_plain = text_field.isascii() and text_field.isprintable() and not set(text_field) & set('"\\')
-        self._key = f'"{text_field}"'.encode() if is_plain else b""
+        self._keys = {name: f'"{name}"'.encode() if is_plain else b"" for name in names}
         self._escaped = {b"%02x" % ord(char) for char in text_field}
 
     def decode(self, content: Any) -> DecodedLines:
         """The records of a block: whole lines in a bytes-like, the last of them with or without its LF."""
-        lines = _Lines(content)
+        lines = LineArrays(content)
         keys = self._keys_per_line(lines)
         is_valid = content.isascii() or is_utf8(content)
         if is_valid and keys is not None and (text := self._decode_at_once(lines, keys)) is not None:
@@ -130,9 +142,13 @@ class RecordDecoder:
             num_blank=0,
         )
 
-    def _keys_per_line(self, lines: _Lines) -> NDArray[np.int64] | None:
-        """How often each line spells the text field where a key may stand, None where bytes alone do not tell."""
-        if not self._key or lines.longest_bytes > _LARGE_BYTES:
+    def _keys_per_line(self, lines: LineArrays) -> NDArray[np.int64] | None:
+        """How often each line spells the text field where a key may stand, None where bytes alone do not tell.
+
+        Of a path the name that stands most often counts, and 0 where each stands once at most and one not at all; a
+        line that may have a field of the whole name counts 2.
+        """
+        if not all(self._keys.values()) or lines.longest_bytes > LARGE_BYTES:
             return None
         escapes = lines.find(b"\\u00")
         escapes = escapes[escapes + 6 <= len(lines.data)]
@@ -140,21 +156,29 @@ class RecordDecoder:
             digits = np.unique(np.stack([lines.data[escapes + 4], lines.data[escapes + 5]], axis=1), axis=0)
             if any(bytes(pair).lower() in self._escaped for pair in digits):
                 return None
-        places = lines.find(self._key)
-        after = lines.data[np.minimum(places + len(self._key), len(lines.data) - 1)]
+        counts = np.stack([self._count_keys(lines, self._keys[name]) for name in self._path])
+        found = counts.max(axis=0)
+        found[(found == 1) & ~counts.all(axis=0)] = 0
+        if len(self._path) > 1:
+            found[self._count_keys(lines, self._keys[self._field]) > 0] = 2
+        return found
+
+    def _count_keys(self, lines: LineArrays, key: bytes) -> NDArray[np.int64]:
+        places = lines.find(key)
+        after = lines.data[np.minimum(places + len(key), len(lines.data) - 1)]
         return lines.per_line(places[_MAY_FOLLOW_KEY[after]])
 
-    def _decode_at_once(self, lines: _Lines, keys: NDArray[np.int64]) -> pa.LargeBinaryArray | None:
+    def _decode_at_once(self, lines: LineArrays, keys: NDArray[np.int64]) -> pa.LargeBinaryArray | None:
         """All lines of a block of valid UTF-8 in one call, None where one of them is out of the ordinary."""
         num_lines = lines.num_lines
         if not (
             num_lines
-            and lines.longest_bytes <= min(_LARGE_BYTES, self._max_record_bytes)
+            and lines.longest_bytes <= min(LARGE_BYTES, self._max_record_bytes)
             and bool((lines.stops > lines.starts).all())
             and bool((lines.data[lines.starts] == _OPEN).all())
             and bool((lines.data[lines.stops - 1] == _CLOSE).all())
             and bool((keys >= 1).all())
-            and all(nesting_depth(lines.view(i)) <= MAX_DEPTH for i in lines.deep_looking())
+            and all(nesting_depth(lines.view(i)) <= MAX_DEPTH for i in lines.with_brackets(MAX_DEPTH))
         ):
             return None
         try:
@@ -163,16 +187,28 @@ class RecordDecoder:
             return None
         if len(records) != num_lines:
             return None
-        if any(self._count_text(lines.view(i)) > 1 for i in np.flatnonzero(keys > 1).tolist()):
+        if not all(self._is_plain(lines.view(i)) for i in np.flatnonzero(keys > 1).tolist()):
             return None
-        return pa.array([record.text for record in records], pa.large_string()).cast(pa.large_binary())
+        for _ in self._path:
+            records = [record.text for record in records]
+        return pa.array(records, pa.large_string()).cast(pa.large_binary())
 
-    def _count_text(self, record: memoryview) -> int:
-        """How often a record that is valid JSON has the text field."""
-        return count_key(record, self._field, plain=self._key if len(record) <= _LARGE_BYTES else b"")
+    def _is_plain(self, record: memoryview) -> bool:
+        """Whether a record that is valid JSON, and has a string where the path leads, has nothing else to be asked."""
+        if len(self._path) > 1 and self._count(record, self._field):
+            return False
+        try:
+            self._raw_text(record, is_counted=False)
+        except _Rejected:
+            return False
+        return True
 
-    def _decode_one_by_one(self, lines: _Lines, keys: NDArray[np.int64] | None, *, is_valid: bool) -> DecodedLines:
-        deep_looking = set(lines.deep_looking())
+    def _count(self, container: memoryview, name: str) -> int:
+        """How often an object that is valid JSON has a field."""
+        return count_key(container, name, plain=self._keys[name] if len(container) <= LARGE_BYTES else b"")
+
+    def _decode_one_by_one(self, lines: LineArrays, keys: NDArray[np.int64] | None, *, is_valid: bool) -> DecodedLines:
+        deep_looking = set(lines.with_brackets(MAX_DEPTH))
         num_keys = [2] * lines.num_lines if keys is None else keys.tolist()  # 2: look closer
         texts: list[str | bytes | bytearray | None] = []
         rejected: list[Rejection] = []
@@ -216,23 +252,56 @@ class RecordDecoder:
 
     def _text(self, record: memoryview, num_keys: int) -> str | bytes | bytearray:
         """The text of one record of valid UTF-8 and allowed depth."""
+        raw = self._raw_text(record, is_counted=num_keys <= 1)
+        if raw[0] == _QUOTE:
+            return unescape(raw) if len(raw) > LARGE_BYTES else msgspec.json.decode(raw, type=str)
+        if raw[0] == _LIST:
+            return LIST_SEPARATOR.join([self._entry(memoryview(entry)) for entry in decode_deep(self._list, raw)])
+        raise self._no_string(raw)
+
+    def _entry(self, raw: memoryview) -> bytes | bytearray:
+        """One string of a list."""
+        if raw[0] != _QUOTE:
+            raise self._no_string(raw)
+        return unescape(raw)
+
+    def _no_string(self, raw: memoryview) -> _Rejected:
+        if bytes(raw[:4]) == b"null":
+            return _Rejected("null-text", f"the field {self._field!r} is null, or holds one")
+        return _Rejected("not-a-string", f"the field {self._field!r} should be a string, found {_excerpt(raw)}")
+
+    def _raw_text(self, record: memoryview, *, is_counted: bool) -> memoryview:
+        """The JSON value that the text field has, or the path leads to; `is_counted` where no name can stand twice."""
         try:
-            raw = memoryview(decode_deep(self._raw, record).text)
+            raw = memoryview(decode_deep(self._members[self._field], record).text)
         except msgspec.ValidationError:  # no object; what follows its first byte has not been looked at
             self._check_json(record)
             raise _Rejected("not-an-object", f"an object is expected, found {_excerpt(record)}") from None
         except msgspec.DecodeError:
             self._check_json(record)
             raise AssertionError("a text that is JSON was refused as none") from None
-        if not raw:
-            raise _Rejected("missing-text", f"no field {self._field!r} in {_excerpt(record)}")
-        if num_keys > 1 and (count := self._count_text(record)) > 1:
-            raise _Rejected("duplicate-text", f"the field {self._field!r} stands {count:,} times in the record")
-        if raw[0] == _QUOTE:
-            return unescape(raw) if len(raw) > _LARGE_BYTES else msgspec.json.decode(raw, type=str)
-        if bytes(raw[:4]) == b"null":
-            raise _Rejected("null-text", f"the field {self._field!r} is null")
-        raise _Rejected("not-a-string", f"the field {self._field!r} should be a string, found {_excerpt(raw)}")
+        if raw:
+            self._check_once(record, self._field, is_counted=is_counted)
+            return raw
+        container = record
+        for depth, name in enumerate(self._path if len(self._path) > 1 else ()):
+            if depth and container[0] != _OPEN:
+                if bytes(container[:4]) == b"null":
+                    raise self._no_string(container)
+                break
+            raw = memoryview(decode_deep(self._members[name], container).text)
+            if not raw:
+                break
+            self._check_once(container, name, is_counted=is_counted)
+            container = raw
+        else:
+            if raw:
+                return raw
+        raise _Rejected("missing-text", f"no field {self._field!r} in {_excerpt(record)}")
+
+    def _check_once(self, container: memoryview, name: str, *, is_counted: bool) -> None:
+        if not is_counted and (count := self._count(container, name)) > 1:
+            raise _Rejected("duplicate-text", f"the field {name!r} stands {count:,} times in the record")
 
     def _check_json(self, record: memoryview) -> None:
         """_Rejected where a record is no JSON, with the reason."""
@@ -254,66 +323,6 @@ class _Rejected(Exception):  # noqa: N818 - a verdict on its way to the table, n
         super().__init__(code)
         self.code = code
         self.detail = detail
-
-
-class _Lines:
-    """The lines of a block as arrays of offsets, each of shape (lines,), int64."""
-
-    def __init__(self, content: Any) -> None:
-        self.content = content
-        self.data = np.frombuffer(content, dtype=np.uint8)
-        ends = _places(self.data, _LF) + 1
-        if len(self.data) and (not len(ends) or ends[-1] != len(self.data)):
-            ends = np.append(ends, len(self.data))
-        self.ends = ends
-        """One past each line, its LF included."""
-        self.starts = np.concatenate([ends[:0], [0], ends[:-1]])[: len(ends)].astype(np.int64)
-        self.stops = ends - (self.data[ends - 1] == _LF)
-        """One past what each line holds without its ending, LF or CR LF."""
-        self.stops -= (self.stops > self.starts) & (self.data[self.stops - 1] == _CR)
-
-    @property
-    def num_lines(self) -> int:
-        return len(self.ends)
-
-    @property
-    def longest_bytes(self) -> int:
-        return int((self.ends - self.starts).max(initial=0))
-
-    def find(self, needle: bytes) -> NDArray[np.int64]:
-        """Where a short, plain needle stands in the block, overlaps included."""
-        found = _places(self.data[: max(len(self.data) - len(needle) + 1, 0)], needle[0])
-        for i in range(1, len(needle)):
-            if not len(found):
-                break
-            found = found[self.data[found + i] == needle[i]]
-        return found
-
-    def per_line(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many of these offsets (ascending) lie in each line."""
-        return np.diff(np.searchsorted(places, np.append(self.starts, len(self.data))))
-
-    def view(self, line: int) -> memoryview:
-        """A line without its ending."""
-        return memoryview(self.content)[self.starts[line] : self.stops[line]]
-
-    def deep_looking(self) -> list[int]:
-        """Lines with so many brackets, those in strings included, that they may nest too deep."""
-        if self.longest_bytes > _LARGE_BYTES:  # a list of its brackets would be larger than the line
-            return list(range(self.num_lines))
-        openings = _places(self.data, _OPEN, ignoring=0x20)  # bit 5 is all that '[' and '{' differ in
-        if len(openings) <= MAX_DEPTH:
-            return []
-        return np.flatnonzero(self.per_line(openings) > MAX_DEPTH).tolist()
-
-
-def _places(data: NDArray[np.uint8], byte: int, *, ignoring: int = 0) -> NDArray[np.int64]:
-    """Where a byte stands, ignoring some of its bits; slice by slice, to need no second block of memory."""
-    places = []
-    for start in range(0, len(data), _SLICE_BYTES):
-        piece = data[start : start + _SLICE_BYTES]
-        places.append(np.flatnonzero((piece | ignoring if ignoring else piece) == byte) + start)
-    return np.concatenate(places) if places else np.zeros(0, dtype=np.int64)
 
 
 def _excerpt(content: memoryview) -> str:

@@ -36,6 +36,7 @@ _ODD = st.sampled_from(
         b"", b" ", b"\t \r", b"null", b"7", b"[1]", b'"text"', b"{}", b'{"text":null}', b'{"text":7}',
         b'{"text":"a","text":"b"}', b'{"te\\u0078t":"escaped"}', b'{"text":"a","\\u0074ext":"b"}',
         b'{"text":"a","x":{"text":"b"}}', b'{"x":"text","text":"a"}', b'{"text":{"text":"a"}}', b'{"text":["a"]}',
+        b'{"text":["a","\\u00e9",""]}', b'{"text":[]}', b'{"text":["a",7]}', b'{"text":[null,7]}', b'{"text":[["a"]]}',
         b'{"text":"\\ud800"}', b'{"text":"a","x":"\\udc00"}', b'{"text":"\\\\ud800"}', b'{"text":"\\ud83d\\ude00"}',
         b'{"text":"\xff"}', b'{"text":"a","x":"\xed\xa0\x80"}', b"\xc0\xaf", b'{"text":"a"', b'{"text":"a"}}',
         b'{"text":"a"} {"text":"b"}', b'{"text":"a"}{"text":"b"}', b'{"text":', b'"a"}', b'{"text":"a",}', b"{",
@@ -105,6 +106,57 @@ def test_rows_are_those_of_the_twin(
     else:
         rows = look(FORMAT, shard, block_bytes=block_bytes).rows
         assert rows == [None if isinstance(entry, str) else entry for entry in expected]
+
+
+_INNER = st.sampled_from(
+    [
+        b'"x"',
+        b'""',
+        b'"\\n\\u0062"',
+        b"null",
+        b"7",
+        b'["a","b"]',
+        b"[]",
+        b'["a",null]',
+        b'["a",7]',
+        b'[["a"]]',
+        b'{"c":"deep"}',
+    ]
+)
+_MEMBERS = st.sampled_from([b'"b"', b'"\\u0062"', b'"c"', b'"a"'])
+
+
+@st.composite
+def _object(draw: Any, names: Any, values: Any) -> bytes:
+    pairs = draw(st.lists(st.tuples(names, values), max_size=3))
+    return b"{" + b",".join(name + b":" + value for name, value in pairs) + b"}"
+
+
+_OUTER = _object(st.sampled_from([b'"a"', b'"\\u0061"', b'"a.b"', b'"b"', b'"id"']), _INNER | _object(_MEMBERS, _INNER))
+
+
+@settings(max_examples=250)
+@given(
+    lines=st.lists(
+        _OUTER | st.sampled_from([b'{"a":{"b":"plain"}}', b'{"a": {"b" : "x", "c": 1}, "id": 2}']), max_size=6
+    )
+)
+@example([b'{"a":{"b":"one"}}', b'{"a":{"b":"two","c":{"b":1}}}', b'{"a.b":"literal"}', b'{"a.b":null,"a":{"b":"x"}}'])
+@example(
+    [b'{"a":{"b":"one"},"a":{"b":"two"}}', b'{"a":{"b":"one","b":"two"}}', b'{"a":null}', b'{"a":"b"}', b'{"b":"a"}']
+)
+def test_a_path_means_what_it_means_to_the_twin(lines: list[bytes]) -> None:
+    content = _content(lines, b"\n", is_ended=True)
+    expected, _ = twin.records(content, "a.b")
+    seen = look(FORMAT, MemoryShard(content), text_field="a.b")
+    assert [finding.code for finding in seen.rejected] == [entry for entry in expected if isinstance(entry, str)]
+    assert seen.rows == [None if isinstance(entry, str) else entry for entry in expected]
+
+
+def test_a_plain_block_of_paths_is_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataguard.corpus.formats.records.RecordDecoder._decode_one_by_one", None)
+    content = b"".join(b'{"id": %d, "a": {"b": "text %d", "c": [{"d": null}]}}\n' % (i, i) for i in range(50))
+    assert look(FORMAT, MemoryShard(content), text_field="a.b").rows == [b"text %d" % i for i in range(50)]
 
 
 @settings(max_examples=60)
