@@ -20,12 +20,11 @@ from dataguard.cli.options import (
 from dataguard.errors import UsageError
 
 if TYPE_CHECKING:
-    from dataguard.run.run import Run
+    from dataguard.corpus.corpus import Corpus
 
 __all__ = ["rehearse"]
 
 _AMENDABLE = {"global_batch", "weights"}
-_AT_CREATION = {"withhold_file": "--withhold", "spool": "--spool"}
 
 
 @click.command()
@@ -74,21 +73,33 @@ def rehearse(
     Example: dataguard rehearse M.parquet --run RUN --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2
     --steps 60
     """
+    from dataguard.corpus.corpus import Corpus
     from dataguard.loader.rehearse import continued_geometry
     from dataguard.loader.rehearse import rehearse as walk
     from dataguard.report.loader import render_rehearse
+    from dataguard.run.run import Run
 
     if (steps is None) == (epochs is None):
         raise UsageError("a rehearsal needs its length", allowed="--steps N or --epochs N, one of them")
     where = {name: str(root) for name, root in roots.items()}
-    at_creation = {"withhold_file": withhold, "spool": spool}
-    run, amended = _run(run_path, manifest, made_of, at_creation, where)
+    options = given(made_of)
+    corpus = None if manifest is None else Corpus.open(manifest, where)
+    run = Run.open(run_path) if Run.exists(run_path) else None
+    amended = {} if run is None or "seed" in options else _amended(run_path, options, corpus, withhold, spool)
     geometry = continued_geometry(
-        run,
-        world_size=world_size,
-        microbatch_size=microbatch_size,
-        global_batch=amended.get("global_batch"),
+        run, world_size=world_size, microbatch_size=microbatch_size, global_batch=amended.get("global_batch")
     )
+    if run is None or "seed" in options:
+        # Made of the same things it is the same run; Run says what differs where it is not.
+        if corpus is None:
+            raise UsageError(
+                f"no run stands at {run_path}" if run is None else "a seed makes a run, and this one stands already",
+                todo="name a MANIFEST to make one" if run is None else "leave --seed out to go on with it",
+            )
+        plan = make_plan(corpus, options)
+        plan.check(geometry)
+        files = {} if manifest is None else {corpus.manifest.digest: manifest}
+        run = Run.create(run_path, plan, roots=corpus.roots, manifest_files=files, withhold_file=withhold, spool=spool)
     with output.progress("rehearsing", unit="steps", total=steps) as shown:
         document = walk(
             run,
@@ -105,42 +116,12 @@ def rehearse(
     output.answer(document, render_rehearse, json=as_json)
 
 
-def _run(
-    path: Path,
-    manifest: Path | None,
-    made_of: dict[str, Any],
-    at_creation: dict[str, Path | None],
-    roots: dict[str, str],
-) -> tuple[Run, dict[str, Any]]:
-    """The run, made where there is none, and what this attempt changes in it."""
-    from dataguard.corpus.corpus import Corpus
-    from dataguard.run.run import Run
-
-    options = given(made_of)
-    corpus = None if manifest is None else Corpus.open(manifest, roots)
-    exists = Run.exists(path)
-    if not exists:
-        if corpus is None:
-            raise UsageError(f"no run stands at {path}", todo="name a MANIFEST to make one, or the folder of a run")
-        run = Run.create(
-            path,
-            make_plan(corpus, made_of),
-            roots=corpus.roots,
-            manifest_files={corpus.manifest.digest: manifest} if manifest else None,
-            **at_creation,
-        )
-        return run, {}
-    run = Run.open(path)
-    if "seed" in options:
-        # Made of the same things it is the same run; Run says what differs where it is not.
-        if corpus is None:
-            raise UsageError(
-                "a seed makes a run, and this one stands already", todo="leave --seed out to go on with it"
-            )
-        run = Run.create(path, make_plan(corpus, made_of), **at_creation)
-        return run, {}
+def _amended(
+    path: Path, options: dict[str, Any], corpus: Corpus | None, withhold: Path | None, spool: Path | None
+) -> dict[str, Any]:
+    """What this attempt changes in a run that stands; what no attempt can change is refused."""
     fixed = ["--" + name.replace("_", "-") for name in sorted(set(options) - _AMENDABLE)]
-    fixed += [flag for name, flag in _AT_CREATION.items() if at_creation[name] is not None]
+    fixed += [flag for flag, value in (("--withhold", withhold), ("--spool", spool)) if value is not None]
     if fixed:
         raise UsageError(
             f"{', '.join(fixed)} cannot be changed: the run at {path} was made with its own",
@@ -149,7 +130,4 @@ def _run(
             if fixed == ["--withhold"]
             else None,
         )
-    amended = dict(options)
-    if corpus is not None:
-        amended["corpus"] = corpus
-    return run, amended
+    return options if corpus is None else {**options, "corpus": corpus}

@@ -123,14 +123,14 @@ def rehearse(
 
 
 def continued_geometry(
-    run: Run, *, world_size: int | None, microbatch_size: int | None, global_batch: int | None
+    run: Run | None, *, world_size: int | None, microbatch_size: int | None, global_batch: int | None
 ) -> Geometry:
-    """The geometry of an attempt of which only a part was asked for: the rest follows the newest attempt.
+    """The geometry of an attempt of which only a part was asked for: the rest follows the newest attempt of the run.
 
     Where only one of the two is given, the number of microbatches follows; where that cannot be, it is an error that
     shows the arithmetic.
     """
-    tree = run.attempts()
+    tree = () if run is None else run.attempts()
     if not len(tree):
         asked = (("world size", world_size), ("microbatch size", microbatch_size))
         missing = [name for name, value in asked if value is None]
