@@ -85,21 +85,25 @@ def rehearse(
     options = given(made_of)
     corpus = None if manifest is None else Corpus.open(manifest, where)
     run = Run.open(run_path) if Run.exists(run_path) else None
-    amended = {} if run is None or "seed" in options else _amended(run_path, options, corpus, withhold, spool)
+    making = run is None or "seed" in options
+    if making and corpus is None:
+        raise UsageError(
+            f"no run stands at {run_path}" if run is None else "a seed makes a run, and this one stands already",
+            todo="name a MANIFEST to make one" if run is None else "leave --seed out to go on with it",
+        )
+    amended = {} if making else _amended(run_path, options, corpus, withhold, spool)
     geometry = continued_geometry(
         run, world_size=world_size, microbatch_size=microbatch_size, global_batch=amended.get("global_batch")
     )
-    if run is None or "seed" in options:
+    if making:
         # Made of the same things it is the same run; Run says what differs where it is not.
-        if corpus is None:
-            raise UsageError(
-                f"no run stands at {run_path}" if run is None else "a seed makes a run, and this one stands already",
-                todo="name a MANIFEST to make one" if run is None else "leave --seed out to go on with it",
-            )
+        assert corpus is not None
         plan = make_plan(corpus, options)
-        plan.check(geometry)
+        if run is None:
+            plan.check(geometry)
         files = {} if manifest is None else {corpus.manifest.digest: manifest}
         run = Run.create(run_path, plan, roots=corpus.roots, manifest_files=files, withhold_file=withhold, spool=spool)
+    assert run is not None
     with output.progress("rehearsing", unit="steps", total=steps) as shown:
         document = walk(
             run,

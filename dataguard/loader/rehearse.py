@@ -130,13 +130,13 @@ def continued_geometry(
     Where only one of the two is given, the number of microbatches follows; where that cannot be, it is an error that
     shows the arithmetic.
     """
-    tree = () if run is None else run.attempts()
-    if not len(tree):
+    tree = None if run is None else run.attempts()
+    last = tree.attempt(tree.newest).geometry if tree is not None and len(tree) else None
+    if last is None:
         asked = (("world size", world_size), ("microbatch size", microbatch_size))
         missing = [name for name, value in asked if value is None]
         if missing:
             raise UsageError(f"the run has no attempt yet, and no {' and no '.join(missing)} is given")
-    last = tree.attempt(tree.newest).geometry if len(tree) else None
     geometry = Geometry(
         world_size=world_size or (last.world_size if last else 1),
         microbatch_size=microbatch_size or (last.microbatch_size if last else 1),
