@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,6 +59,8 @@ class Microbatch:
     """Bytes of a document, tokens of a window; 0 where nothing is delivered."""
     digests: tuple[bytes, ...]
     """xxh3-128 of each sample's canonical bytes; NOTHING where nothing is delivered."""
+    digest: bytes
+    """xxh3-128 over slot order, mask and canonical bytes."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -73,20 +74,6 @@ class Microbatch:
     def all_masked(self) -> bool:
         """True where no slot counts: a mean over its loss tokens would be NaN."""
         return not bool(self.mask.any())
-
-    @cached_property
-    def digest(self) -> bytes:
-        """xxh3-128 over slot order, mask and canonical bytes."""
-        contents: list[bytes] = []
-        for i, digest in enumerate(self.digests):
-            if digest == NOTHING:
-                contents.append(b"")
-            elif self.records is not None:
-                contents.append(self.records[i])
-            else:
-                assert self.ids is not None
-                contents.append(canonical_tokens(self.ids[i]))
-        return microbatch_digest(contents, [row.tobytes() for row in self.mask.view(np.uint8)])
 
 
 def assemble(
@@ -107,7 +94,7 @@ def assemble(
     seq_len: int | None = None,
     dtype: np.dtype[Any] | None = None,
 ) -> Microbatch:
-    """Put the contents of the slots together: bytes for documents, 1-D ids for windows, None where nothing is delivered.
+    """Put the contents of the slots together: bytes for documents, ids for windows, None where nothing is delivered.
 
     `seq_len` and `dtype` are given for windows and left out for documents.
     """
@@ -118,9 +105,7 @@ def assemble(
         records = tuple(b"" if content is None else bytes(content) for content in contents)
         mask = present
         lengths = np.array([len(record) for record in records], dtype=np.int64)
-        digests = tuple(
-            sample_digest(record) if there else NOTHING for record, there in zip(records, present.tolist(), strict=True)
-        )
+        canonical: Sequence[bytes] = records
     else:
         ids = np.zeros((len(contents), seq_len), dtype=dtype)
         for i, content in enumerate(contents):
@@ -128,10 +113,9 @@ def assemble(
                 ids[i] = content
         mask = np.repeat(present[:, None], seq_len, axis=1)
         lengths = np.where(present, seq_len, 0).astype(np.int64)
-        digests = tuple(
-            sample_digest(canonical_tokens(line)) if there else NOTHING
-            for line, there in zip(ids, present.tolist(), strict=True)
-        )
+        canonical = [
+            canonical_tokens(line) if there else b"" for line, there in zip(ids, present.tolist(), strict=True)
+        ]
     return Microbatch(
         address=address,
         attempt=attempt,
@@ -149,5 +133,10 @@ def assemble(
         ids=ids,
         mask=mask,
         lengths=lengths,
-        digests=digests,
+        # Taken here, where the canonical bytes are at hand: by the threads that read ahead, not at hand-over.
+        digests=tuple(
+            sample_digest(content) if there else NOTHING
+            for content, there in zip(canonical, present.tolist(), strict=True)
+        ),
+        digest=microbatch_digest(canonical, [row.tobytes() for row in mask.view(np.uint8)]),
     )
