@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dataguard.core.permute import permute, unpermute
 from dataguard.core.permute_kernels import permute_bulk, unpermute_bulk
+from tests.bench.conftest import Claims, Interleaved
 
 NUM_INDICES = 200_000
 SIZES = [10**6, 10**8, 10**10, 10**12]
@@ -34,6 +35,27 @@ def report(benchmark: Any, work: Callable[[], Any], **info: int) -> None:
     if benchmark.stats is not None:
         benchmark.extra_info["ns_an_index"] = round(benchmark.stats["median"] / NUM_INDICES * 1e9, 2)
     benchmark.extra_info.update(info)
+
+
+@pytest.mark.parametrize("n", SIZES, ids="n={:.0e}".format)
+def test_kernel_in_turns_with_a_table(claims: Claims, interleaved: Interleaved, n: int) -> None:
+    """Beside it a table of 10^6 rows, made anew and looked up: what n = 10^6 costs those who have one."""
+    index, rows = indices(n), indices(10**6)
+    turns = interleaved(
+        {
+            "forward": lambda: permute_bulk(n, 17, index),
+            "inverse": lambda: unpermute_bulk(n, 17, index),
+            "table": lambda: np.random.default_rng(17).permutation(10**6)[rows],
+        },
+        rounds=21,
+        clock=time.process_time,
+    )
+    for name in ("forward", "inverse"):
+        detail = f"{turns.ratio('table', name):.3g} times as fast as making a table of 10^6 and looking 200,000 up"
+        claims(
+            f"keyed permutation, {name}, n = {n:.0e}, an index", turns.seconds_of(name) / NUM_INDICES * 1e9, "ns",
+            target=20, detail=detail,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("n", SIZES, ids="n={:.0e}".format)

@@ -9,6 +9,7 @@ lookup, a plain pyarrow read for reading. "Cold" means that the pages of the run
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from dataguard.run.columns import FileIdentity, to_table
 from dataguard.run.compact import compact
 from dataguard.run.frames import FramesFile
-from dataguard.run.index import Index
+from dataguard.run.index import Index, StepRecords
 from dataguard.run.layout import Layout
 from dataguard.run.records import INDEX_RECORD, with_rank
 from dataguard.run.seal import publish_records, seal_attempt
+from tests.bench.conftest import Claims, Interleaved
 from tests.run.recording import DIGESTS, HEAD, RUN_ID, header, microbatch, open_writer
 
 SIZE = 8
@@ -84,6 +86,28 @@ def drop_pages(layout: Layout) -> None:
             os.close(descriptor)
 
 
+def test_record_in_turns(tmp_path: Path, claims: Claims, interleaved: Interleaved) -> None:
+    """A hundred microbatches a round: as the writer records them, and as Arrow's stream writer would."""
+    batches = iter([microbatch(step) for step in range(9_000)])
+    (batch,) = to_table(with_rank(microbatch(5), 0)).to_batches()
+    with (
+        open_writer(tmp_path / "run") as writer,
+        pa.OSFile(str(tmp_path / "a"), "wb") as file,
+        pa.ipc.new_stream(file, batch.schema) as stream,
+    ):
+        turns = interleaved(
+            {
+                "frames": lambda: [writer.append(next(batches)) for _ in range(100)],
+                "arrow": lambda: [stream.write_batch(batch) for _ in range(100)],
+            },
+            rounds=60,
+        )
+    claims(
+        "recording a microbatch of 4", turns.seconds_of("frames") / 100 * 1e6, "us", target=20,
+        detail=f"{turns.ratio('arrow', 'frames'):.1f} times as fast as Arrow's stream writer",
+    )  # fmt: skip
+
+
 @pytest.mark.benchmark(group="record a microbatch of 4")
 def test_record_as_a_frame(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     with FramesFile.create(tmp_path / "a", header(), tmp=tmp_path / "tmp") as file:
@@ -136,39 +160,53 @@ def test_read_with_pyarrow_alone(benchmark: BenchmarkFixture, tmp_path: Path) ->
     benchmark.pedantic(lambda: pq.ParquetFile(path).read(use_threads=False), rounds=10)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[10_000, 100_000, 1_000_000, pytest.param(10_000_000, marks=pytest.mark.long)],
-    ids=lambda size: f"{size:,}",
-)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, int]:
-    return long_run(tmp_path_factory.mktemp("run"), request.param), request.param
-
-
-@pytest.mark.benchmark(group="one step, cold")
-def test_one_step_cold(benchmark: BenchmarkFixture, run: tuple[Layout, int]) -> None:
-    layout, num_samples = run
-    index, step = Index(layout), num_samples // SIZE * 2 // 3
-
-    def fresh() -> None:
-        drop_pages(layout)
-
-    found = benchmark.pedantic(lambda: index.step(1, step, num_ranks=1), setup=fresh, rounds=15)
-    assert len(found.records) == SIZE
-
-
-@pytest.mark.benchmark(group="one step, cold")
-def test_one_pread_cold(benchmark: BenchmarkFixture, run: tuple[Layout, int]) -> None:
-    """The reference: half a megabyte out of a file whose pages were dropped."""
-    layout, _ = run
-    path = max(layout.root.rglob("*.parquet"), key=lambda path: path.stat().st_size)
+def one_pread(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY)
-    benchmark.pedantic(lambda: os.pread(descriptor, 1 << 19, 0), setup=lambda: drop_pages(layout), rounds=15)
-    os.close(descriptor)
+    try:
+        return os.pread(descriptor, 1 << 19, 0)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [10_000, 100_000, 1_000_000],
+        pytest.param([100_000, 1_000_000, 10_000_000, 100_000_000], marks=pytest.mark.long),
+    ],
+    ids=["to 1 M", "to 100 M"],
+)
+def test_one_step(tmp_path: Path, claims: Claims, interleaved: Interleaved, sizes: list[int]) -> None:
+    """Runs of several lengths in turns, an `Index` made anew for each look-up, with pages dropped and without."""
+    runs = {size: long_run(tmp_path / str(size), size) for size in sizes}
+    largest = max(runs[sizes[-1]].index.rglob("*.parquet"), key=lambda path: path.stat().st_size)
+
+    def look_up(size: int) -> None:
+        found = Index(runs[size]).step(1, size // SIZE * 2 // 3, num_ranks=1)
+        assert len(found.records) == SIZE
+
+    for kind, drop in (("pages dropped", True), ("warm", False)):
+        turns = interleaved(
+            {
+                "pread": lambda: one_pread(largest),
+                **{str(size): partial(look_up, size) for size in sizes},
+            },
+            rounds=21,
+            before=(lambda: [drop_pages(run) for run in runs.values()]) if drop else (lambda: None),
+        )
+        for size in sizes:
+            claims(
+                f"one step looked up among {size:,} samples, {kind}", turns.seconds_of(str(size)) * 1e3, "ms",
+                target=30, detail=f"{turns.ratio(str(size), 'pread'):.3g} times one pread of 512 KiB",
+            )  # fmt: skip
+        claims(
+            f"the same, {sizes[-1]:,} / {sizes[-1] // 100:,} samples, {kind}",
+            turns.ratio(str(sizes[-1]), str(sizes[-1] // 100)), target=2,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["sealed", "compacted"])
-def test_bytes_a_sample(tmp_path: Path, compacted: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_a_sample(tmp_path: Path, compacted: bool, claims: Claims) -> None:
     """Eight of them are the digest, two a sample the microbatch's."""
     if compacted:
         for rank in range(8):
@@ -187,9 +225,9 @@ def test_bytes_a_sample(tmp_path: Path, compacted: bool, capsys: pytest.CaptureF
                 column = metadata.row_group(group).column(i)
                 name = column.path_in_schema
                 columns[name] = columns.get(name, 0) + column.total_compressed_size / num_samples
-    with capsys.disabled():
-        told = ", ".join(f"{name} {cost:.2f}" for name, cost in columns.items() if cost >= 0.005)
-        print(f"\n{'compacted' if compacted else 'sealed'}: {size / num_samples:.2f} bytes a sample ({told})")
+    told = ", ".join(f"{name} {cost:.2f}" for name, cost in columns.items() if cost >= 0.15)
+    kind = "compacted" if compacted else "sealed"
+    claims(f"index, {kind}, microbatches of 8, a sample", size / num_samples, "B", target=24, detail=told)
     assert size / num_samples <= 24
 
 
@@ -201,14 +239,26 @@ def write_rank(root: Path, rank: int, num_steps: int, num_ranks: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.benchmark(group="one step over 512 ranks, cold")
 @pytest.mark.parametrize("compacted", [False, True], ids=["sealed", "compacted"])
-def test_one_step_over_512_ranks(benchmark: BenchmarkFixture, tmp_path: Path, compacted: bool) -> None:
+def test_one_step_over_512_ranks(tmp_path: Path, claims: Claims, interleaved: Interleaved, compacted: bool) -> None:
     for rank in range(512):
         write_rank(tmp_path, rank, 300, 512)
     layout = Layout(tmp_path)
     if compacted:
         compact(layout, 1)
-    index = Index(layout)
-    found = benchmark.pedantic(lambda: index.step(1, 200, num_ranks=512), setup=lambda: drop_pages(layout), rounds=5)
-    assert len(found.records) == 512 * SIZE
+    reference = max(layout.index.rglob("*.parquet"), key=lambda path: path.stat().st_size)
+    found: list[StepRecords] = []
+    turns = interleaved(
+        {
+            "step": lambda: found.append(Index(layout).step(1, 200, num_ranks=512)),
+            "pread": lambda: one_pread(reference),
+        },
+        rounds=7,
+        before=lambda: drop_pages(layout),
+    )
+    assert all(len(each.records) == 512 * SIZE for each in found)
+    claims(
+        f"one step over 512 ranks, {'compacted' if compacted else 'sealed'}, pages dropped",
+        turns.seconds_of("step") * 1e3, "ms", target=60 if compacted else 1_000,
+        detail=f"{turns.ratio('step', 'pread'):,.0f} times one cold pread of 512 KiB",
+    )  # fmt: skip
