@@ -16,7 +16,7 @@ from dataguard.plan.steps import StepBatch, Steps
 from dataguard.replay.answers import SkippedBatch, SkippedBy
 from dataguard.run.events import SkipAdded
 from dataguard.run.index import Index, StepRecords
-from dataguard.run.reached import complete_steps
+from dataguard.run.reached import complete_before, complete_steps
 from dataguard.run.run import Run
 
 __all__ = ["Found", "Lookup"]
@@ -83,12 +83,16 @@ class Lookup:
         records = self.index.step(owner.number, step, rank=rank, num_ranks=num_ranks)
         if not len(records.records) and not records.damage:
             self.tree.holder(step, self.complete, leaf)
+        batch = steps.batch(step)
+        # Where every slot is recorded the step is complete, and no rank's end needs to be looked for.
+        is_whole = rank is None and len(records.records) == batch.size
+        reached = step + 1 if is_whole else complete_before(self.run, owner.number)
         return Found(
             step=step,
             attempt=owner,
             lineage=self.lineage(leaf),
-            label=self.tree.label(owner.number, step, self.complete, leaf),
-            batch=steps.batch(step),
+            label=self.tree.label(owner.number, step, {owner.number: reached}, leaf),
+            batch=batch,
             steps=steps,
             records=records,
         )
