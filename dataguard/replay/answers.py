@@ -183,6 +183,8 @@ class WhereAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """False where the record was rejected at the scan and has no place in the stream."""
     reason: str | None
     places: tuple[Placed, ...]
+    notes: tuple[str, ...] = ()
+    """What was not searched."""
 
 
 class SeenSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,8 @@
 2. The stream's exact inverse gives the positions in that stretch at which the record stands; the attempt's steps turn
    each into a step and a slot, or say that it is skipped.
 3. Where the record was delivered, its own entry in the index says what really stood in the slot.
-4. As a substitute a record stands where no inverse leads: those deliveries are found in the index.
+4. As a substitute a record stands where no inverse leads. Such deliveries are found in the index; planned ones by
+   walking the positions to come, of which only so many are walked.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 from dataguard.core.manifest import Manifest, ManifestSet
 from dataguard.errors import NotInRun
 from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.located import Located
 from dataguard.plan.skips import SkippedBy as PlannedSkip
-from dataguard.plan.slots import SlotStatus, plan_slots
+from dataguard.plan.slots import SlotStatus, next_substitute, plan_slots
 from dataguard.plan.steps import Steps
 from dataguard.plan.stream import Placement, Stream
 from dataguard.replay.answers import Delivered, Placed, WhereAnswer
@@ -26,6 +28,10 @@ from dataguard.replay.lookup import Lookup
 from dataguard.run.reached import reached_by_any
 
 __all__ = ["where_record"]
+
+_WALKED = 1 << 20
+"""Positions to come that are walked for planned substitutes."""
+_CHUNK = 1 << 15
 
 
 def where_record(
@@ -51,13 +57,16 @@ def where_record(
     run = lookup.run
     leaf = lookup.tree.newest if attempt is None else attempt
     places: list[Placed] = []
+    notes: list[str] = []
     limit = None if until is None else run.step(until)
     known, name = _known(lookup, shard, leaf)
     for number in lookup.tree.numbers:
         stream = run.stream_of(number)
         shards = _numbers(stream.manifest_set, name)
         if shards:
-            places += _Searched(lookup, number, leaf, stream).places(shards, row, limit)
+            searched = _Searched(lookup, number, leaf, stream)
+            places += searched.places(shards, row, limit)
+            notes += searched.notes
     places.sort(key=lambda place: (place.position, place.attempt))
     reason = _rejected(known, name, row, run.plan.root.seq_len)
     return WhereAnswer(
@@ -67,6 +76,7 @@ def where_record(
         deliverable=reason is None,
         reason=reason,
         places=tuple(places),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
@@ -83,6 +93,7 @@ class _Searched:
         self.withheld = self.run.withheld_of(number)
         self.fill = self.run.plan_of(number).document.fill
         self.delivered_stop = self._delivered_stop()
+        self.notes: list[str] = []
 
     def places(self, shards: list[int], row: int, limit: int | None) -> Iterator[Placed]:
         """All places of the record in this attempt's stretch."""
@@ -90,6 +101,7 @@ class _Searched:
             stop = self.delivered_stop
             if self.attempt.number == self.leaf:
                 stop = max(stop, self._planned_stop(shard, limit))
+                yield from self._planned_substitutes(shard, row, stop)
             for placement in self.stream.find(shard, row, start=self.attempt.start_position, stop=stop):
                 placed = self._placed(placement)
                 if placed is not None:
@@ -191,6 +203,45 @@ class _Searched:
             status=status,
             substitute_for=substitute_for,
         )
+
+    def _planned_substitutes(self, shard: int, row: int, stop: int) -> Iterator[Placed]:
+        """Positions before `stop`, not delivered yet, in which the record is to stand for a withheld one."""
+        if self.fill != "substitute":
+            return
+        start = self.steps.start_of(self.lookup.complete[self.attempt.number])
+        source = self.stream.source_names.index(self.stream.manifest_set.source_name(shard))
+        if stop > start + _WALKED:
+            stop = start + _WALKED
+            self.notes.append(f"planned substitutes are told up to position {stop:,} alone")
+        for first in range(start, stop, _CHUNK):
+            positions = np.arange(first, min(first + _CHUNK, stop), dtype=np.int64)
+            samples = self.stream.samples(positions[~self.attempt.spans.contains(positions)])
+            held = (self.withheld.mask(samples.shard, samples.row) > 0) | samples.removed
+            held &= samples.source == source
+            if self.attempt.epochs is not None:
+                held &= samples.epoch < self.attempt.epochs
+            for i in np.flatnonzero(held).tolist():
+                position = int(samples.position[i])
+                drawn = next_substitute(
+                    self.stream,
+                    self.withheld,
+                    position=position,
+                    source=source,
+                    generation=int(samples.generation[i]),
+                )
+                if drawn is None or (drawn.shard, drawn.row) != (shard, row):
+                    continue
+                located = self.steps.locate(position)
+                assert isinstance(located, Located), "skipped positions were left out"
+                if self._recorded(located.step, position) is None:
+                    name = self.stream.manifest_set.shard_name(int(samples.shard[i]))
+                    planned_for = Delivered(shard=name, row=int(samples.row[i]))
+                    epoch = int(samples.epoch[i])
+                    yield self._at(
+                        *(located.step, located.slot, position, epoch, "substitute"),
+                        planned=True,
+                        substitute_for=planned_for,
+                    )
 
     def _as_substitute(self, shard: int, row: int) -> Iterator[Placed]:
         for records in self.lookup.index.notable(self.attempt.number, num_ranks=self.attempt.geometry.world_size):

@@ -111,6 +111,7 @@ def render_where(answer: WhereAnswer) -> Iterator[str | Table]:
     yield f"{answer.shard} row {answer.row:,}: {len(answer.places):,} places"
     if not answer.deliverable:
         yield f"it has no place in the stream: {answer.reason}"
+    yield from (f"note: {note}" for note in answer.notes)
     if not answer.places:
         return
     columns = ("label", "attempt", "step", "batch", "rank", "microbatch", "slot", "position", "epoch", "status")

@@ -176,3 +176,13 @@ def test_a_quarantined_record_is_planned_as_such(tmp_path) -> None:
     loader.close()
     places = where_record(Lookup(run), "web/a.jsonl", 3, until=4).places
     assert [place.status for place in places] == ["live", "quarantined"]
+
+
+def test_only_so_many_positions_to_come_are_walked_for_planned_substitutes_and_that_is_told(
+    substituted, monkeypatch
+) -> None:
+    monkeypatch.setattr("dataguard.replay.where._WALKED", 8)
+    lookup = Lookup(substituted.run)
+    answer = where_record(lookup, "web/a.parquet", 3, attempt=2, until=90)
+    assert answer.notes == ("planned substitutes are told up to position 308 alone",)
+    assert where_record(lookup, "web/a.parquet", 3, attempt=2, until=71).notes == ()

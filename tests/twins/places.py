@@ -71,6 +71,9 @@ def _walked(story: Story, leaf: int, complete: dict[int, int], until: int) -> It
                 if number == leaf and step < until:
                     status = withholds if rows[position][0] in withheld else "live"
                     yield rows[position], Place(position, number, "planned", step, slot, status)
+                    if status == "substituted":
+                        drawn = _drawn(run, number, position, withheld)
+                        yield drawn, Place(position, number, "planned", step, slot, "substitute")
                 continue
             assert (handed.step, handed.slot) == (step, slot)
             after = [fork for other, fork in forks.items() if other > number]
@@ -80,3 +83,15 @@ def _walked(story: Story, leaf: int, complete: dict[int, int], until: int) -> It
             if handed.status.name == "SUBSTITUTED":
                 assert handed.place is not None
                 yield handed.place, Place(position, number, label, step, slot, "substitute")
+
+
+def _drawn(run: Run, attempt: int, position: int, withheld: set[str]) -> tuple[str, int]:
+    """The first draw for a position that no quarantined shard holds."""
+    stream = run.stream_of(attempt)
+    planned = stream.samples(np.array([position]))
+    source, generation = int(planned.source[0]), int(planned.generation[0])
+    for draw in range(8):
+        _, shard, row = stream.substitute(position, source, generation, draw)
+        if stream.manifest_set.shard_name(shard) not in withheld:
+            return stream.manifest_set.shard_name(shard), row
+    raise AssertionError("eight draws of a source that is mostly good all failed")
