@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataguard.core.manifest import Manifest
 from dataguard.corpus.formats.protocol import ScanOptions
-from dataguard.corpus.manifest_read import read_manifest
+from dataguard.corpus.manifest_read import ManifestFile, read_manifest
 from dataguard.corpus.storage import canonical, is_url
 from dataguard.errors import UsageError
 
@@ -56,7 +56,11 @@ class Corpus:
         UsageError
             No such file, or a root for a source that the manifest does not have.
         """
-        read = read_manifest(path)
+        return cls.of(read_manifest(path), roots)
+
+    @classmethod
+    def of(cls, read: ManifestFile, roots: Mapping[str, str] | None = None) -> Corpus:
+        """A corpus of a manifest that was read already; see `open`."""
         known = {source.name: source.root for source in read.header.sources}
         for name in roots or {}:
             if name not in known:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,12 @@ from dataguard.run.layout import Layout
 
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
+    from dataguard.corpus.manifest_format import ManifestHeader
+    from dataguard.corpus.manifest_read import ManifestFile
 
-__all__ = ["keep_manifest", "keep_plan", "kept_roots", "open_corpora", "read_kept_manifest"]
+__all__ = ["KeptManifests", "keep_manifest", "keep_plan"]
+
+T = TypeVar("T")
 
 
 def keep_plan(layout: Layout, document: PlanDocument) -> str:
@@ -56,52 +60,72 @@ def keep_manifest(
     return digest
 
 
-def read_kept_manifest(layout: Layout, digest: str) -> Manifest:
-    """The run's own copy; RunDamaged where it is missing, damaged or another."""
-    from dataguard.corpus.manifest_read import read_manifest
+class KeptManifests:
+    """A run's copies of manifests: each is read when it is asked for, and once, however many ranks live here."""
 
-    path = layout.manifest(digest)
-    try:
-        manifest = read_manifest(path).manifest
-    except (ManifestDamaged, UsageError) as error:
-        raise RunDamaged(f"the run's copy of manifest {digest[:16]} cannot be read", found=str(error)) from error
-    if manifest.digest != digest:
-        raise RunDamaged(f"{path} holds another manifest than its name says", found=manifest.digest, allowed=digest)
-    return manifest
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._files: dict[str, ManifestFile] = {}
+        self._headers: dict[str, ManifestHeader] = {}
+
+    def manifest(self, digest: str) -> Manifest:
+        """A manifest; RunDamaged where its copy is missing, damaged or another."""
+        return self._file(digest).manifest
+
+    def roots(self, digest: str) -> dict[str, str]:
+        """Where each source lay when the manifest was built; empty where its file does not say."""
+        from dataguard.corpus.manifest_read import read_header
+
+        if digest in self._files:
+            return _roots(self._files[digest].header)
+        if digest not in self._headers:
+            self._headers[digest] = self._read(digest, read_header)
+        return _roots(self._headers[digest])
+
+    def corpora(self, digests: Iterable[str], roots: Mapping[str, str]) -> list[Corpus]:
+        """The corpora of manifests, with sources where `roots` says.
+
+        Raises
+        ------
+        UsageError
+            Nobody ever said where a source lies.
+        """
+        from dataguard.corpus.corpus import Corpus
+
+        corpora = []
+        for digest in digests:
+            file = self._file(digest)
+            here = _roots(file.header)
+            lost = sorted(set(here) - set(roots))
+            if lost:
+                raise UsageError(
+                    f"where does source {lost[0]!r} lie? The run was made from a manifest alone, which does not say",
+                    todo=f"give --root {lost[0]}=PATH (in Python: roots={{{lost[0]!r}: PATH}})",
+                )
+            corpora.append(Corpus.of(file, {name: roots[name] for name in here}))
+        return corpora
+
+    def _file(self, digest: str) -> ManifestFile:
+        from dataguard.corpus.manifest_read import read_manifest
+
+        if digest not in self._files:
+            file = self._read(digest, read_manifest)
+            found = file.manifest.digest
+            if found != digest:
+                path = self._layout.manifest(digest)
+                raise RunDamaged(f"{path} holds another manifest than its name says", found=found, allowed=digest)
+            self._files[digest] = file
+        return self._files[digest]
+
+    def _read(self, digest: str, read: Callable[[Path], T]) -> T:
+        try:
+            return read(self._layout.manifest(digest))
+        except (ManifestDamaged, UsageError) as error:
+            raise RunDamaged(f"the run's copy of manifest {digest[:16]} cannot be read", found=str(error)) from error
 
 
-def kept_roots(layout: Layout, digest: str) -> dict[str, str]:
-    """Where each source lay when the manifest was built; empty where its file does not say."""
-    from dataguard.corpus.manifest_read import read_header
-
-    try:
-        header = read_header(layout.manifest(digest))
-    except (ManifestDamaged, UsageError) as error:
-        raise RunDamaged(f"the run's copy of manifest {digest[:16]} cannot be read", found=str(error)) from error
+def _roots(header: ManifestHeader) -> dict[str, str]:
     return {source.name: source.root for source in header.sources}
-
-
-def open_corpora(layout: Layout, digests: Iterable[str], roots: Mapping[str, str]) -> list[Corpus]:
-    """The corpora of kept manifests, with sources where `roots` says.
-
-    Raises
-    ------
-    UsageError
-        Nobody ever said where a source lies.
-    """
-    from dataguard.corpus.corpus import Corpus
-
-    corpora = []
-    for digest in digests:
-        here = kept_roots(layout, digest)
-        lost = sorted(set(here) - set(roots))
-        if lost:
-            raise UsageError(
-                f"where does source {lost[0]!r} lie? The run was made from a manifest alone, which does not say",
-                todo=f"give --root {lost[0]}=PATH (in Python: roots={{{lost[0]!r}: PATH}})",
-            )
-        corpora.append(Corpus.open(layout.manifest(digest), {name: roots[name] for name in here}))
-    return corpora
 
 
 def _content_of(path: Path, digest: str) -> bytes:

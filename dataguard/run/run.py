@@ -28,7 +28,7 @@ from dataguard.run.creating import checked_roots, create_run, manifests_of, requ
 from dataguard.run.events import AttemptBegun, RunCreated
 from dataguard.run.journal import Entry, Head, Journal, JournalRead
 from dataguard.run.layout import Layout
-from dataguard.run.manifests import kept_roots, open_corpora, read_kept_manifest
+from dataguard.run.manifests import KeptManifests
 from dataguard.run.pending import Pending, fold
 from dataguard.run.probe import probe
 from dataguard.run.withhold import Target, read_kept_list
@@ -56,7 +56,7 @@ class Run:
         self.document = created
         """The first event."""
         self._plan_documents: dict[str, PlanDocument] = {}
-        self._manifests: dict[str, Manifest] = {}
+        self._manifests = KeptManifests(layout)
         self._lists: dict[str, list[Target]] = {}
         self._plans: dict[str, Plan] = {}
         self._streams: dict[tuple[str, bool], Stream] = {}
@@ -340,9 +340,7 @@ class Run:
 
     def manifest(self, digest: str) -> Manifest:
         """The run's own copy of a manifest."""
-        if digest not in self._manifests:
-            self._manifests[digest] = read_kept_manifest(self.layout, digest)
-        return self._manifests[digest]
+        return self._manifests.manifest(digest)
 
     @property
     def manifests(self) -> dict[str, Manifest]:
@@ -360,7 +358,7 @@ class Run:
         read = self.read()
         known: dict[str, str] = {}
         for digest in self.manifest_digests(read):
-            known.update(kept_roots(self.layout, digest))
+            known.update(self._manifests.roots(digest))
         sources = set(known)
         known.update(self.document.roots)
         tree = self.attempts(read)
@@ -384,7 +382,7 @@ class Run:
         UsageError
             Nobody ever said where a source lies.
         """
-        return open_corpora(self.layout, manifests_of(self.plan_of(attempt).document), self.roots(attempt, roots))
+        return self._manifests.corpora(manifests_of(self.plan_of(attempt).document), self.roots(attempt, roots))
 
     def reader(self, attempt: int | None = None, roots: Mapping[str, str] | None = None, **settings: Any) -> RowReader:
         """A reader of an attempt's rows, by shards as its stream numbers them; see `RowReader` for the settings."""
