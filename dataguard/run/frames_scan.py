@@ -32,7 +32,7 @@ from dataguard.run.frames_header import (
     frame_checksum,
     seed_of,
 )
-from dataguard.run.records import RECORD_DTYPES, FramesKind, used
+from dataguard.run.records import RECORD_DTYPES, RECORD_VERSIONS, FramesKind, used
 
 __all__ = ["Damage", "FramesReader", "FramesScan", "scan_frames"]
 
@@ -149,6 +149,13 @@ class FramesReader:
                 return
             if header.kind != kind:
                 self.header_damage = f"the file holds {header.kind}, and stands where {kind} belong"
+                return
+            unknown = header.record_version > RECORD_VERSIONS[kind]
+            if unknown or not set(self.dtype.names or ()) <= {name for name, _ in header.dtype}:
+                self.header_damage = (
+                    f"it holds {kind} of record version {header.record_version}, with other fields than those of "
+                    f"version {RECORD_VERSIONS[kind]}, which this dataguard reads"
+                )
                 return
             self.header, self.dtype = header, header.record_dtype
             self.records_per_frame, self._seed = header.records_per_frame, computed

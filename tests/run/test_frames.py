@@ -9,6 +9,7 @@ import resource
 import signal
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from dataguard.errors import RunDamaged, WriteFailed, WriterConflict
 from dataguard.run import frames as frames_module
-from dataguard.run.frames import HEADER_BYTES, FramesFile, FramesReader, scan_frames
+from dataguard.run.frames import HEADER_BYTES, FramesFile, FramesHeader, FramesReader, scan_frames
 from dataguard.run.records import INDEX_RECORD, SEAL_RECORD
 from tests.run.recording import header, microbatch
 from tests.twins.frames import read_slowly
@@ -319,3 +320,27 @@ def test_single_frames_by_ordinal(tmp_path: Path) -> None:
         frames, good = reader.read(NUM_FRAMES - 1, NUM_FRAMES + 5)
         assert len(frames) == 1
         assert len(reader.read(NUM_FRAMES, NUM_FRAMES + 1)[0]) == 0
+
+
+def test_records_of_another_version_are_told_and_not_guessed_at(tmp_path: Path) -> None:
+    path = tmp_path / "a.frames"
+    header = msgspec.structs.replace(
+        FramesHeader.of(
+            "seals",
+            records_per_frame=1,
+            run_id="r",
+            attempt=1,
+            rank=0,
+            first_step=0,
+            digests={},
+            journal_head=(1, "ab"),
+            created="",
+        ),
+        record_version=2,
+        dtype=(("first_step", "<u8"), ("size_bytes", "<u8")),
+        frame_bytes=24,
+    )
+    path.write_bytes(header.encode() + bytes(24))
+    scan = scan_frames(path, "seals")
+    assert scan.header is None
+    assert "record version 2" in str(scan.damage[0])
