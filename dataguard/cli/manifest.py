@@ -16,6 +16,7 @@ import click
 
 from dataguard.cli import output
 from dataguard.cli.options import json_option, manifest_argument, out_option, root_option
+from dataguard.cli.scanning import isolation_options, limit_options, timeout_of
 from dataguard.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def manifest() -> None:
 @click.argument("paths", nargs=-1, required=True)
 @out_option("The manifest file to write.")
 @click.option("--text-field", default="text", show_default=True, help="The field or column that holds the text.")
+@click.option("--format", "format_name", default="", metavar="NAME", help="Read every file as this format, e.g. text.")
+@limit_options
+@isolation_options
 @click.option("--workers", "num_workers", type=click.IntRange(min=1), help="Processes that scan.  [default: by size]")
 @click.option("--allow-damaged", is_flag=True, help="End with 0 though shards are damaged; they stay marked.")
 @click.option("--list-ignored", is_flag=True, help="Name every file that is no shard, with the reason.")
@@ -43,10 +47,14 @@ def build(
     paths: tuple[str, ...],
     out: Path,
     text_field: str,
+    format_name: str,
+    isolate: bool,
+    scan_timeout_seconds: float | None,
     num_workers: int | None,
     allow_damaged: bool,
     list_ignored: bool,
     as_json: bool,
+    **limits: int | None,
 ) -> int:
     """Scan shards into a manifest.
 
@@ -59,13 +67,21 @@ def build(
     from dataguard.report.manifest import render_built
 
     began = time.monotonic()
+    timeout_seconds = timeout_of(isolate=isolate, scan_timeout_seconds=scan_timeout_seconds)
+    given = {name: value for name, value in limits.items() if value is not None}
     with output.progress("scanning", unit="bytes") as shown:
 
         def tell(progress: BuildProgress) -> None:
             shown(progress.done_bytes, progress.total_bytes)
 
         result, header = build_manifest_file(
-            paths, out, options=ScanOptions(text_field=text_field), num_workers=num_workers, progress=tell
+            paths,
+            out,
+            options=ScanOptions(text_field=text_field, **given),
+            format_name=format_name,
+            num_workers=num_workers,
+            timeout_seconds=timeout_seconds,
+            progress=tell,
         )
     document = manifest_documents.built(
         result, header, path=_shown(out), seconds=time.monotonic() - began, list_ignored=list_ignored

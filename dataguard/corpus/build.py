@@ -90,7 +90,9 @@ def build_manifest(
     sources: Sequence[str],
     *,
     options: ScanOptions | None = None,
+    format_name: str = "",
     num_workers: int | None = None,
+    timeout_seconds: float | None = None,
     progress: Callable[[BuildProgress], None] | None = None,
     partial_dir: str | os.PathLike[str] | None = None,
     leave_out: Callable[[Root, str], bool] | None = None,
@@ -103,8 +105,12 @@ def build_manifest(
         ``PATH`` or ``NAME=PATH``: folders, files, patterns, URLs.
     options
         Text field and limits.
+    format_name
+        Every shard is of this format, and what is not is no shard; empty for whatever each file is.
     num_workers
         Processes; None for one a core, or one in all where the shards are small.
+    timeout_seconds
+        Every shard is scanned in a process that may take so long, and may die; None trusts the readers.
     progress
         Called after each shard, in this thread.
     partial_dir
@@ -129,17 +135,23 @@ def build_manifest(
     options = options or ScanOptions()
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"{num_workers} workers cannot scan", allowed="at least 1")
-    found = discover(sources, leave_out=leave_out, counter=ByteCounter())
+    found = discover(sources, format_name=format_name, leave_out=leave_out, counter=ByteCounter())
     jobs = [job for source in found.sources for job in _jobs(source, options)]
     total_bytes = sum(job.size_bytes for job in jobs)
     if num_workers is None:
         num_workers = 1 if total_bytes < _SMALL_BYTES else len(os.sched_getaffinity(0))
     if any(job.root.startswith("memory:") for job in jobs):
+        if timeout_seconds is not None:
+            raise UsageError("shards in this process's memory cannot be scanned in another process")
         num_workers = 1  # this process alone holds those bytes
     scans: dict[int, ShardScan] = {}
     done_bytes = 0
     finished = scan_all(
-        jobs, num_workers=num_workers, scan=scan_or_reuse, partial_dir=os.fspath(partial_dir) if partial_dir else ""
+        jobs,
+        num_workers=num_workers,
+        scan=scan_or_reuse,
+        partial_dir=os.fspath(partial_dir) if partial_dir else "",
+        timeout_seconds=timeout_seconds,
     )
     with closing(finished):  # whatever ends the loop ends the workers, and now
         for index, scan in finished:
@@ -180,7 +192,9 @@ def build_manifest_file(
     output: str | os.PathLike[str],
     *,
     options: ScanOptions | None = None,
+    format_name: str = "",
     num_workers: int | None = None,
+    timeout_seconds: float | None = None,
     progress: Callable[[BuildProgress], None] | None = None,
 ) -> tuple[BuildResult, ManifestHeader]:
     """Scan and write ``output``; an interrupted call goes on where it stopped when it is repeated.
@@ -196,7 +210,9 @@ def build_manifest_file(
         result = build_manifest(
             sources,
             options=options,
+            format_name=format_name,
             num_workers=num_workers,
+            timeout_seconds=timeout_seconds,
             progress=progress,
             partial_dir=partial_dir,
             leave_out=_own_output(target, partial_dir),

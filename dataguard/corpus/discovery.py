@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from dataguard.core.manifest import SourceKind
 from dataguard.corpus.ignoring import why_ignored
-from dataguard.corpus.recognition import format_named, recognise
+from dataguard.corpus.recognition import all_formats, format_named, recognise
 from dataguard.corpus.shard_file import ByteCounter, StoredShard
 from dataguard.corpus.spelling import Pattern, Pick, SourceSpec, understand
 from dataguard.corpus.storage import Compression, Entry, Root, open_root, readable
@@ -28,6 +28,7 @@ from dataguard.errors import InputError, UsageError
 __all__ = ["Discovery", "FoundShard", "FoundSource", "IgnoredFile", "discover"]
 
 _HEAD_THREADS = 8
+_HOW_TO_FORCE = "give --format NAME where the content does not tell, as with plain text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,11 @@ class Discovery:
 
 
 def discover(
-    sources: Sequence[str], *, leave_out: Callable[[Root, str], bool] | None = None, counter: ByteCounter | None = None
+    sources: Sequence[str],
+    *,
+    format_name: str = "",
+    leave_out: Callable[[Root, str], bool] | None = None,
+    counter: ByteCounter | None = None,
 ) -> Discovery:
     """Find the shards of every source.
 
@@ -85,6 +90,8 @@ def discover(
     ----------
     sources
         ``PATH`` or ``NAME=PATH``: folders, files, patterns, URLs.
+    format_name
+        The only format that is wanted, for files that their content does not tell or tells wrongly; empty for any.
     leave_out
         Says of (root, relative path) whether it is this command's own output.
     counter
@@ -93,20 +100,23 @@ def discover(
     Raises
     ------
     UsageError
-        A path that does not exist, a pattern or folder that holds no shard, a named file of unknown kind, a source
-        that mixes text and tokens.
+        A path that does not exist, a pattern or folder that holds no shard, a named file of unknown kind (or not of
+        the format that is wanted), a source that mixes text and tokens, a format that there is not.
     """
+    known = [entry.name for entry in all_formats()]
+    if format_name and format_name not in known:
+        raise UsageError(f"no format is called {format_name!r}", allowed=", ".join(known))
     counter = counter or ByteCounter()
     found, ignored = [], list[IgnoredFile]()
     for spec in understand(sources):
-        source, others = _discover_source(spec, leave_out or (lambda _root, _path: False), counter)
+        source, others = _discover_source(spec, format_name, leave_out or (lambda _root, _path: False), counter)
         found.append(source)
         ignored.extend(others)
     return Discovery(sources=tuple(found), ignored=tuple(ignored))
 
 
 def _discover_source(
-    spec: SourceSpec, leave_out: Callable[[Root, str], bool], counter: ByteCounter
+    spec: SourceSpec, format_name: str, leave_out: Callable[[Root, str], bool], counter: ByteCounter
 ) -> tuple[FoundSource, list[IgnoredFile]]:
     root = open_root(spec.root)
     entries, ignored, named = _collect(spec, root, leave_out)
@@ -114,7 +124,7 @@ def _discover_source(
         raise _nothing(spec, ignored)
 
     def look(entry: Entry) -> FoundShard | None:
-        return _look(spec, root, entry, counter)
+        return _look(spec, root, entry, format_name, counter)
 
     with ThreadPoolExecutor(max_workers=_HEAD_THREADS, thread_name_prefix="dataguard-discover") as pool:
         looked = list(pool.map(look, entries))
@@ -124,11 +134,13 @@ def _discover_source(
             shards.append(shard)
         elif entry.path in named:
             raise UsageError(
-                f"{named[entry.path]} is of unknown kind",
-                allowed="JSON lines (plain, gzip, zstd), Parquet, NumPy .npy tokens",
+                f"{named[entry.path]} is {'not of format ' + format_name if format_name else 'of unknown kind'}",
+                allowed=_readable_kinds(),
+                todo=None if format_name else _HOW_TO_FORCE,
             )
         else:
-            ignored.append(IgnoredFile(source=spec.name, path=entry.path, reason="unknown kind"))
+            reason = f"not of format {format_name}" if format_name else "unknown kind"
+            ignored.append(IgnoredFile(source=spec.name, path=entry.path, reason=reason))
     ignored.sort(key=lambda item: item.path.encode())
     if not shards:
         raise _nothing(spec, ignored)
@@ -228,7 +240,7 @@ def _once(spec: SourceSpec, entries: list[Entry], ignored: list[IgnoredFile]) ->
     return kept
 
 
-def _look(spec: SourceSpec, root: Root, entry: Entry, counter: ByteCounter) -> FoundShard | None:
+def _look(spec: SourceSpec, root: Root, entry: Entry, format_name: str, counter: ByteCounter) -> FoundShard | None:
     shard = StoredShard(
         root,
         name=f"{spec.name}/{entry.path}",
@@ -238,7 +250,7 @@ def _look(spec: SourceSpec, root: Root, entry: Entry, counter: ByteCounter) -> F
         counter=counter,
     )
     try:
-        seen = recognise(shard)
+        seen = recognise(shard, format_name)
     except OSError as error:
         trouble = error.strerror or str(error)
         return FoundShard(path=entry.path, size_bytes=entry.size_bytes, format="", compression="none", trouble=trouble)
@@ -275,5 +287,10 @@ def _nothing(spec: SourceSpec, ignored: Sequence[IgnoredFile]) -> UsageError | I
     return kind(
         f"{spelled} {what}",
         found=f"only ignored files: {seen}" if seen else "no files",
-        allowed="JSON lines (plain, gzip, zstd), Parquet, NumPy .npy tokens",
+        allowed=_readable_kinds(),
+        todo=_HOW_TO_FORCE if counts.get("unknown kind") else None,
     )
+
+
+def _readable_kinds() -> str:
+    return f"{', '.join(entry.name for entry in all_formats())}; plain or compressed by gzip or zstd"

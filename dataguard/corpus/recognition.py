@@ -19,6 +19,7 @@ from dataguard.errors import ManifestDamaged
 __all__ = ["Recognised", "all_formats", "format_named", "recognise"]
 
 _HEAD_BYTES = 1 << 16
+_BY_CONTENT, _BY_SIGN = 2, 3  # as `Format.recognise` counts
 _ENDINGS: tuple[tuple[str, Compression], ...] = (
     (".gz", "gzip"),
     (".gzip", "gzip"),
@@ -54,8 +55,16 @@ def format_named(name: str) -> Format:
     )
 
 
-def recognise(shard: StoredShard) -> Recognised | None:
+def recognise(shard: StoredShard, format_name: str = "") -> Recognised | None:
     """The format and compression of a file, None where it is of unknown kind.
+
+    Parameters
+    ----------
+    shard
+        What to look at; of its compression nothing need be known.
+    format_name
+        The only format that is wanted: None where the file is not of it. A format without a sign of its own takes
+        whatever has no other format's sign.
 
     Raises
     ------
@@ -66,13 +75,13 @@ def recognise(shard: StoredShard) -> Recognised | None:
         head = file.read(_HEAD_BYTES)
     inside = detect_compression(head)
     if inside != "none":
-        found = _best(decode_head(head, _HEAD_BYTES), _plain_name(shard.path))
+        found = _best(decode_head(head, _HEAD_BYTES), _plain_name(shard.path), format_name)
         return Recognised(format=found[1], compression=inside) if found else None
-    plain = _best(head, shard.path)
+    plain = _best(head, shard.path, format_name)
     said: Compression = next((kind for ending, kind in _ENDINGS if shard.path.lower().endswith(ending)), "none")
-    if said == "none" or (plain and plain[0] >= 2):
+    if said == "none" or (plain and plain[0] >= _BY_CONTENT):
         return Recognised(format=plain[1], compression="none") if plain else None
-    by_name = _best(b"", _plain_name(shard.path))
+    by_name = _best(b"", _plain_name(shard.path), format_name)
     return Recognised(format=by_name[1], compression=said) if by_name else None
 
 
@@ -83,7 +92,15 @@ def _plain_name(path: str) -> str:
     return path
 
 
-def _best(head: bytes, path: str) -> tuple[int, str] | None:
-    sure = [(entry.recognise(head, path), entry.name) for entry in all_formats()]
-    sure = [pair for pair in sure if pair[0] > 0]
-    return max(sure, key=lambda pair: pair[0]) if sure else None
+def _best(head: bytes, path: str, format_name: str) -> tuple[int, str] | None:
+    """How sure, and the name of the format; None where nothing that is wanted fits."""
+    from dataguard.corpus.formats.registry import WITHOUT_SIGN
+
+    sure = {entry.name: entry.recognise(head, path) for entry in all_formats()}
+    if format_name in WITHOUT_SIGN and max(sure.values()) < _BY_SIGN:
+        return 1, format_name
+    wanted = {name: value for name, value in sure.items() if value > 0 and format_name in ("", name)}
+    if not wanted:
+        return None
+    best = max(wanted, key=lambda name: wanted[name])  # the first of the best in order of names
+    return wanted[best], best

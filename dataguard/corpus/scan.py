@@ -1,8 +1,9 @@
 """What does one shard hold?
 
 `scan_shard` reads a shard twice: once for the digest of its bytes, once through its format for blocks and findings.
-A file that is written to meanwhile is told as such. The answer, a `ShardScan`, crosses processes and is kept on disk
-between interrupted builds, so it is a msgspec document of plain values and packed arrays.
+A file that is written to meanwhile is told as such, and so is whatever a reader library raises over it (foreign.py).
+The answer, a `ShardScan`, crosses processes and is kept on disk between interrupted builds, so it is a msgspec document
+of plain values and packed arrays.
 
 A shard whose findings exclude it keeps one block of no rows: it stays in the account, and nothing of it is delivered.
 """
@@ -14,13 +15,14 @@ import numpy as np
 
 from dataguard.core.digests import block_digest
 from dataguard.core.manifest import BLOCK_DTYPE, Effect
+from dataguard.corpus.foreign import is_foreign, words_of
 from dataguard.corpus.formats.findings import shard_effect
 from dataguard.corpus.formats.protocol import Finding, ScanEnd, ScannedBlock, ScanOptions
 from dataguard.corpus.recognition import format_named
 from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
 from dataguard.corpus.storage import Compression, open_root
 
-__all__ = ["FindingRecord", "ScanJob", "ShardScan", "scan_shard"]
+__all__ = ["FindingRecord", "ScanJob", "ShardScan", "given_up", "scan_shard"]
 
 
 class ScanJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +117,21 @@ def scan_shard(job: ScanJob) -> ShardScan:
     return scan
 
 
+def given_up(job: ScanJob, code: str, detail: str) -> ShardScan:
+    """The scan of a shard that nobody could finish: it is excluded, with that finding."""
+    return _excluded(job, code, detail, "", ByteCounter())
+
+
 def _scan(job: ScanJob, shard: StoredShard, digest: str, size_bytes: int, counter: ByteCounter) -> ShardScan:
+    try:
+        return _scan_format(job, shard, digest, size_bytes, counter)
+    except BaseException as error:
+        if not is_foreign(error):
+            raise
+        return _excluded(job, "reader-failed", words_of(error), digest, counter, size_bytes=size_bytes)
+
+
+def _scan_format(job: ScanJob, shard: StoredShard, digest: str, size_bytes: int, counter: ByteCounter) -> ShardScan:
     entry = format_named(job.format)
     places: list[tuple[int, int, int, int, int, int, int, int, bytes]] = []
     rejected: list[FindingRecord] = []
@@ -162,10 +178,12 @@ def _unreadable(job: ScanJob, why: str, counter: ByteCounter) -> ShardScan:
     return _excluded(job, "unreadable", f"the file cannot be read: {why}", "", counter)
 
 
-def _excluded(job: ScanJob, code: str, detail: str, digest: str, counter: ByteCounter) -> ShardScan:
+def _excluded(
+    job: ScanJob, code: str, detail: str, digest: str, counter: ByteCounter, *, size_bytes: int | None = None
+) -> ShardScan:
     finding = FindingRecord(code=code, detail=detail, row=None, line=None, offset_bytes=None)
     return ShardScan(
-        size_bytes=job.size_bytes,
+        size_bytes=job.size_bytes if size_bytes is None else size_bytes,
         digest=digest,
         item_type="",
         effect="excluded",

@@ -5,16 +5,23 @@ interpreter (`python -m dataguard.corpus.scan_pool`) with one socket to its pare
 caller's ``__main__``, no state shared. It takes one job at a time, so the parent always knows what a worker was at
 when its socket closed.
 
+With a time limit for each shard (``--isolate``) every scan is a worker's, be it the only one: a reader that hangs is
+killed, a reader that dies is replaced, either becomes a finding about its shard, and the others go on.
+
 Workers stand in process groups of their own: Ctrl-C reaches the parent alone, which ends them. A parent that dies
 closes the sockets, and the workers end by themselves.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -23,7 +30,7 @@ from socket import socketpair
 import msgspec
 
 from dataguard.corpus.environment import child_environment
-from dataguard.corpus.scan import ScanJob, ShardScan
+from dataguard.corpus.scan import ScanJob, ShardScan, given_up
 from dataguard.errors import EnvironmentFailed
 
 __all__ = ["scan_all"]
@@ -45,10 +52,27 @@ class _Worker:
     process: subprocess.Popen[bytes]
     connection: Connection
     job: int = -1
+    """Which job it is at; -1 while it starts."""
+    deadline: float = math.inf
+    """Until when its job may take, by the monotonic clock."""
+
+
+class _LostError(Exception):
+    """A worker that gives no answer to its job any more."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
 
 
 def scan_all(
-    jobs: Sequence[ScanJob], *, num_workers: int, scan: Callable[[ScanJob, str], ShardScan], partial_dir: str
+    jobs: Sequence[ScanJob],
+    *,
+    num_workers: int,
+    scan: Callable[[ScanJob, str], ShardScan],
+    partial_dir: str,
+    timeout_seconds: float | None = None,
 ) -> Generator[tuple[int, ShardScan]]:
     """Scan every job; (index, scan) in the order they finish.
 
@@ -57,40 +81,53 @@ def scan_all(
     jobs
         What to scan. The largest are begun first.
     num_workers
-        Processes. With 1 the work is done here, in this thread.
+        Processes. With 1 the work is done here, in this thread, unless there is a time limit.
     scan
         What does one job when it is done here; workers use `partial.scan_or_reuse`.
     partial_dir
         Where finished scans are kept; empty for nowhere.
+    timeout_seconds
+        Isolates shards: the scan of one may take so long, and may end its worker. None trusts the readers.
 
     Raises
     ------
     EnvironmentFailed
-        A worker died, with the shard it was at.
+        A worker could not be started, or died, with the shard it was at; where shards are isolated, its death is a
+        finding about the shard instead.
     """
-    order = sorted(range(len(jobs)), key=lambda i: (-jobs[i].size_bytes, i))
-    if num_workers <= 1:
-        for index in order:
+    waiting = deque(sorted(range(len(jobs)), key=lambda i: (-jobs[i].size_bytes, i)))
+    if num_workers <= 1 and timeout_seconds is None:
+        for index in waiting:
             yield index, scan(jobs[index], partial_dir)
         return
     workers: list[_Worker] = []
     try:
         workers.extend(_start() for _ in range(min(num_workers, len(jobs))))
-        waiting = iter(order)
-        busy = [worker for worker in workers if _give(worker, jobs, waiting, partial_dir)]
-        while busy:
-            for ready in wait([worker.connection for worker in busy]):
-                worker = next(entry for entry in busy if entry.connection is ready)
-                index = worker.job
-                yield index, _take(worker, jobs[index])
-                if not _give(worker, jobs, waiting, partial_dir):
-                    busy.remove(worker)
+        while workers:
+            worker = _next_heard(workers)
+            if worker.job >= 0:
+                try:
+                    answer = _take(worker, jobs[worker.job])
+                except _LostError as lost:
+                    job = jobs[worker.job]
+                    if timeout_seconds is None:
+                        raise _died(job, lost) from lost
+                    answer = given_up(job, lost.code, lost.detail)
+                    workers.remove(worker)
+                    _end([worker])
+                    if waiting:
+                        workers.append(_start())
+                yield worker.job, answer
+            else:
+                _begin(worker)
+            if worker in workers:
+                if not waiting:
+                    workers.remove(worker)
+                    _end([worker])
+                    continue
+                _give(worker, waiting.popleft(), jobs, partial_dir, timeout_seconds)
     finally:
-        for worker in workers:
-            worker.connection.close()
-            worker.process.kill()
-        for worker in workers:
-            worker.process.wait()
+        _end(workers)
 
 
 def _start() -> _Worker:
@@ -113,23 +150,39 @@ def _start() -> _Worker:
     return _Worker(process=process, connection=Connection(ours.detach()))
 
 
-def _give(worker: _Worker, jobs: Sequence[ScanJob], waiting: Iterator[int], partial_dir: str) -> bool:
-    """Hand a worker the next job; False where none is left."""
-    worker.job = next(waiting, -1)
-    if worker.job < 0:
-        return False
+def _next_heard(workers: Sequence[_Worker]) -> _Worker:
+    """The first worker that says something, or whose time is up."""
+    deadline = min(worker.deadline for worker in workers)
+    left = None if math.isinf(deadline) else max(deadline - time.monotonic(), 0.0)
+    heard = wait([worker.connection for worker in workers], left)
+    return next(worker for worker in workers if (worker.connection in heard if heard else worker.deadline <= deadline))
+
+
+def _begin(worker: _Worker) -> None:
+    """Hear that a worker has started."""
     try:
-        worker.connection.send_bytes(msgspec.msgpack.encode(_Task(job=jobs[worker.job], partial_dir=partial_dir)))
-    except OSError as error:
-        raise _died(worker, jobs[worker.job]) from error
-    return True
+        worker.connection.recv_bytes()
+    except (EOFError, OSError) as error:
+        raise EnvironmentFailed("a scan worker could not be started", found=_how_it_ended(worker)) from error
+
+
+def _give(
+    worker: _Worker, index: int, jobs: Sequence[ScanJob], partial_dir: str, timeout_seconds: float | None
+) -> None:
+    worker.job = index
+    worker.deadline = math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds
+    task = msgspec.msgpack.encode(_Task(job=jobs[index], partial_dir=partial_dir))
+    with suppress(OSError):  # a worker that is gone is found to be so when it is listened to
+        worker.connection.send_bytes(task)
 
 
 def _take(worker: _Worker, job: ScanJob) -> ShardScan:
+    if not worker.connection.poll():
+        raise _LostError("reader-hung", "its scan did not end within the time limit, and was killed")
     try:
         kind, answer = worker.connection.recv_bytes(), worker.connection.recv_bytes()
     except (EOFError, OSError) as error:
-        raise _died(worker, job) from error
+        raise _LostError("reader-died", f"the process that read it ended with {_how_it_ended(worker)}") from error
     if kind == b"scan":
         return msgspec.msgpack.decode(answer, type=ShardScan)
     if kind == b"environment":
@@ -142,26 +195,40 @@ def _take(worker: _Worker, job: ScanJob) -> ShardScan:
     )
 
 
-def _died(worker: _Worker, job: ScanJob) -> EnvironmentFailed:
+def _died(job: ScanJob, lost: _LostError) -> EnvironmentFailed:
+    return EnvironmentFailed(
+        f"a scan worker died at shard {job.name}",
+        found=f"{lost.detail}, while it read {Path(job.path).name} ({job.size_bytes:,} bytes)",
+        todo="free memory or lower --workers, and repeat: finished shards are kept; --isolate goes on without this one",
+    )
+
+
+def _how_it_ended(worker: _Worker) -> str:
     try:
         code = worker.process.wait(timeout=5)
     except subprocess.TimeoutExpired:
-        code = None
-    how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-    return EnvironmentFailed(
-        f"a scan worker died at shard {job.name}",
-        found=f"{how}, while it read {Path(job.path).name} ({job.size_bytes:,} bytes)",
-        todo="free memory or lower --workers, and repeat: finished shards are kept",
-    )
+        return "no exit code"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _end(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.connection.close()
+        worker.process.kill()
+    for worker in workers:
+        worker.process.wait()
 
 
 def _work(descriptor: int) -> None:
     """The worker's loop: one job in, one scan out, until the parent closes the socket."""
     import traceback
 
+    import dataguard.corpus.formats.registry  # noqa: F401 - loaded before the time of a first job begins to count
     from dataguard.corpus.partial import scan_or_reuse
 
     connection = Connection(descriptor)
+    with suppress(BrokenPipeError, ConnectionResetError):  # a parent that is gone is found to be so just below
+        connection.send_bytes(b"started")
     while True:
         try:
             task = msgspec.msgpack.decode(connection.recv_bytes(), type=_Task)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from dataguard.core.manifest import Manifest, ManifestSet, Shard
 from dataguard.corpus.blocks import DecodedBlock, decoded_text, of_read_block
 from dataguard.corpus.corpus import Corpus
+from dataguard.corpus.foreign import is_foreign, words_of
 from dataguard.corpus.formats.protocol import BlockPlace, Format, ReadBlock, ScanOptions
 from dataguard.corpus.problems import ProblemKind, Retry
 from dataguard.corpus.recognition import format_named
@@ -224,8 +225,12 @@ class Shards:
             try:
                 result = read()
             except InputError as error:
-                return self._damaged(shard, error)
-            except OSError as error:
+                return self._damaged(shard, " ".join(str(error).split()))
+            except BaseException as error:
+                if is_foreign(error):
+                    return self._damaged(shard, f"its reader failed: {words_of(error)}")
+                if not isinstance(error, OSError):
+                    raise
                 if pauses:
                     self._sleep(pauses.pop(0))
                     continue
@@ -244,11 +249,10 @@ class Shards:
             expected_shard_digest=opened.entry.digest,
         )
 
-    def _damaged(self, shard: int, error: InputError) -> BlockProblem:
+    def _damaged(self, shard: int, why: str) -> BlockProblem:
         """Other bytes than the manifest's are a changed shard; the same bytes that cannot be decoded, a damaged one."""
         opened = self.opened(shard)
         now = self.digest_now(shard)
-        why = " ".join(str(error).split())
         if now == opened.entry.digest:
             return BlockProblem(
                 kind="damaged", shard=opened.stored.name, detail=why, expected_shard_digest=now, found_shard_digest=now

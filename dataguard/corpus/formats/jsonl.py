@@ -187,7 +187,7 @@ class _Census:
 
 
 def _decoder(options: ScanOptions) -> RecordDecoder:
-    return _decoder_for(options.text_field, options.max_record_bytes)
+    return _decoder_for(options.text_field, options.max_record_bytes, options.max_depth)
 
 
 # a decoder has a type of its own, which takes longer to make than a block to decode

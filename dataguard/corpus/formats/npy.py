@@ -44,13 +44,13 @@ class NumpyTokens:
     random_access: bool = True
 
     def recognise(self, head: bytes, path: str) -> int:
-        r"""2 where the head has NumPy's magic number, 1 where only the name says so, else 0.
+        r"""3 where the head has NumPy's magic number, 1 where only the name says so, else 0.
 
         >>> NumpyTokens().recognise(b"\x93NUMPY", "x"), NumpyTokens().recognise(b"", "x.npy")
-        (2, 1)
+        (3, 1)
         """
         if head.startswith(_MAGIC):
-            return 2
+            return 3
         return int(path.lower().removesuffix(".gz").removesuffix(".zst").endswith(".npy"))
 
     def scan(self, shard: ShardFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:

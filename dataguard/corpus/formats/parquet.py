@@ -52,13 +52,13 @@ class Parquet:
     random_access: bool = True
 
     def recognise(self, head: bytes, path: str) -> int:
-        """2 where the head has Parquet's magic number, 1 where only the name says so, else 0.
+        """3 where the head has Parquet's magic number, 1 where only the name says so, else 0.
 
         >>> Parquet().recognise(b"PAR1", "x"), Parquet().recognise(b"", "x.parquet"), Parquet().recognise(b"", "x")
-        (2, 1, 0)
+        (3, 1, 0)
         """
         if head[:4] in (_MAGIC, _ENCRYPTED_MAGIC):
-            return 2
+            return 3
         return int(path.lower().endswith((".parquet", ".pq")))
 
     def scan(self, shard: ShardFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:

@@ -20,7 +20,30 @@ from numpy.typing import NDArray
 
 from dataguard.errors import UsageError
 
-__all__ = ["BlockPlace", "Finding", "Format", "ReadBlock", "ScanEnd", "ScanOptions", "ScannedBlock", "ShardFile"]
+__all__ = [
+    "MOST_DEPTH",
+    "BlockPlace",
+    "Finding",
+    "Format",
+    "ReadBlock",
+    "ScanEnd",
+    "ScanOptions",
+    "ScannedBlock",
+    "ShardFile",
+]
+
+MOST_DEPTH = 900
+"""Every decoder reads so deep a nesting, on a stack of its own."""
+_LIMITS = (
+    "block_bytes",
+    "block_tokens",
+    "free_expansion_bytes",
+    "max_depth",
+    "max_expansion",
+    "max_members",
+    "max_record_bytes",
+    "max_window_bytes",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +129,29 @@ class ScanOptions:
     """A longer record (a line with its ending) is rejected and never held in memory."""
     max_window_bytes: int = 1 << 27
     """A compressed stream whose decoder would need a larger window is refused before it is decoded."""
+    max_expansion: int = 1000
+    """Compressed data that decodes to more than this many times its stored size is refused, see below."""
+    free_expansion_bytes: int = 1 << 29
+    """What decodes to no more than this many bytes is read, however well it was compressed."""
+    max_depth: int = 512
+    """A record whose arrays and objects nest deeper is rejected; far beyond any data."""
+    max_members: int = 1 << 20
+    """An archive that holds more members is refused."""
 
     def __post_init__(self) -> None:
-        for name in ("block_bytes", "block_tokens", "max_record_bytes", "max_window_bytes"):
+        for name in _LIMITS:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1", found=f"{getattr(self, name):,}")
+        if self.max_depth > MOST_DEPTH:
+            raise UsageError(f"max_depth {self.max_depth:,} is more than decoders bear", allowed=f"1 to {MOST_DEPTH:,}")
+
+    def may_expand_to(self, stored_bytes: int) -> int:
+        """How many bytes so many stored bytes may decode to.
+
+        >>> ScanOptions(max_expansion=10, free_expansion_bytes=500).may_expand_to(4), ScanOptions().may_expand_to(4)
+        (500, 536870912)
+        """
+        return max(self.free_expansion_bytes, self.max_expansion * stored_bytes)
 
 
 class ShardFile(Protocol):
@@ -147,7 +188,11 @@ class Format(Protocol):
     """
 
     def recognise(self, head: bytes, path: str) -> int:
-        """How surely these first decoded bytes are of this format: 0 no, 1 by name only, 2 by content."""
+        """How surely these first decoded bytes are of this format.
+
+        0 no, 1 by name only, 2 by content, 3 by a magic number or check sum: what holds other people's text, as a
+        container does, is no text because of that.
+        """
         ...
 
     def scan(self, shard: ShardFile, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:

@@ -84,15 +84,18 @@ class RecordDecoder:
         The name of a key of the outermost object.
     max_record_bytes
         Longer lines, their endings included, are rejected.
+    max_depth
+        Records whose arrays and objects nest deeper are rejected.
 
     >>> decoded = RecordDecoder("text", 1 << 30).decode(b'{"text": "a"}\n\n7\n')
     >>> decoded.text.to_pylist(), [(entry.row, entry.line, entry.code) for entry in decoded.rejected]
     ([b'a', None], [(1, 2, 'not-an-object')])
     """
 
-    def __init__(self, text_field: str, max_record_bytes: int) -> None:
+    def __init__(self, text_field: str, max_record_bytes: int, max_depth: int = MAX_DEPTH) -> None:
         self._field = text_field
         self._max_record_bytes = max_record_bytes
+        self._max_depth = max_depth
         path = path_of(text_field)
         names = dict.fromkeys((text_field, *path))
         record: Any = str
@@ -129,6 +132,16 @@ class RecordDecoder:
                 num_blank=0,
             )
         return self._decode_one_by_one(lines, keys, is_valid=is_valid)
+
+    def decode_document(self, content: Any) -> bytes | bytearray | Rejection:
+        """The text of one JSON object over any number of lines, as it lies in a file of its own."""
+        record = memoryview(content)
+        try:
+            self._check_form(record, len(record), is_valid=is_utf8(record), is_deep_looking=True)
+            text = self._text(record, 2)
+        except _Rejected as trouble:
+            return Rejection(code=trouble.code, detail=trouble.detail, row=0, line=0, offset_bytes=0)
+        return text.encode() if isinstance(text, str) else text
 
     def too_large(self, size_bytes: int) -> DecodedLines:
         """A block of one record over the limit, of which no byte is held."""
@@ -178,7 +191,7 @@ class RecordDecoder:
             and bool((lines.data[lines.starts] == _OPEN).all())
             and bool((lines.data[lines.stops - 1] == _CLOSE).all())
             and bool((keys >= 1).all())
-            and all(nesting_depth(lines.view(i)) <= MAX_DEPTH for i in lines.with_brackets(MAX_DEPTH))
+            and all(nesting_depth(lines.view(i)) <= self._max_depth for i in lines.with_brackets(self._max_depth))
         ):
             return None
         try:
@@ -208,7 +221,7 @@ class RecordDecoder:
         return count_key(container, name, plain=self._keys[name] if len(container) <= LARGE_BYTES else b"")
 
     def _decode_one_by_one(self, lines: LineArrays, keys: NDArray[np.int64] | None, *, is_valid: bool) -> DecodedLines:
-        deep_looking = set(lines.with_brackets(MAX_DEPTH))
+        deep_looking = set(lines.with_brackets(self._max_depth))
         num_keys = [2] * lines.num_lines if keys is None else keys.tolist()  # 2: look closer
         texts: list[str | bytes | bytearray | None] = []
         rejected: list[Rejection] = []
@@ -247,8 +260,8 @@ class RecordDecoder:
             raise _Rejected("record-too-large", f"{size_bytes:,} bytes, allowed are {self._max_record_bytes:,}")
         if not is_valid and (bad := utf8_break(record)) >= 0:
             raise _Rejected("invalid-utf8", f"byte {record[bad]:#04x} at byte {bad:,} of the record")
-        if is_deep_looking and (depth := nesting_depth(record)) > MAX_DEPTH:
-            raise _Rejected("too-deep", f"{depth:,} brackets are open at once, allowed are {MAX_DEPTH:,}")
+        if is_deep_looking and (depth := nesting_depth(record)) > self._max_depth:
+            raise _Rejected("too-deep", f"{depth:,} brackets are open at once, allowed are {self._max_depth:,}")
 
     def _text(self, record: memoryview, num_keys: int) -> str | bytes | bytearray:
         """The text of one record of valid UTF-8 and allowed depth."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataguard.corpus.formats.arrow import ArrowIpc
 from dataguard.corpus.formats.jsonl import JsonLines
 from dataguard.corpus.formats.npy import NumpyTokens
 from dataguard.corpus.formats.parquet import Parquet
 from dataguard.corpus.formats.protocol import Format
+from dataguard.corpus.formats.text import PlainText
 
-__all__ = ["FORMATS", "by_name", "recognise"]
+__all__ = ["FORMATS", "WITHOUT_SIGN", "by_name", "recognise"]
 
-FORMATS: tuple[Format, ...] = (JsonLines(), NumpyTokens(), Parquet())
+FORMATS: tuple[Format, ...] = (ArrowIpc(), JsonLines(), NumpyTokens(), Parquet(), PlainText())
 """Every format there is, in order of their names."""
+
+WITHOUT_SIGN: frozenset[str] = frozenset({"text"})
+"""Formats whose files nothing tells from others: they are read only where they are asked for by name."""
 
 
 def recognise(head: bytes, path: str) -> Format | None:

@@ -78,7 +78,7 @@ class DecodedStream:
     size_bytes
         Its size, for messages about what was left unread.
     compression, options
-        As detected, and as the source asks; of the options only `max_window_bytes` matters here.
+        As detected, and as the source asks; of the options the window and the expansion matter here.
 
     >>> packed = zlib.compress(b"a", wbits=31) + zlib.compress(b"b", wbits=31) + b"junk"
     >>> stream = DecodedStream(io.BytesIO(packed), len(packed), "gzip", ScanOptions())
@@ -95,7 +95,7 @@ class DecodedStream:
         self._input = _Input(file)
         self._size_bytes = size_bytes
         self._compression: Compression = compression
-        self._max_window_bytes = options.max_window_bytes
+        self._options = options
 
     @classmethod
     def of(cls, shard: ShardFile, file: BinaryIO, options: ScanOptions) -> DecodedStream:
@@ -110,6 +110,12 @@ class DecodedStream:
             held.append(piece)
             held_bytes += len(piece)
             self.decoded_bytes += len(piece)
+            if self._compression != "none" and self.decoded_bytes > self._options.free_expansion_bytes:
+                # of what was taken so far: a bomb is told before it has gone off
+                allowed_bytes = self._options.may_expand_to(self._input.offset)
+                if self.decoded_bytes > allowed_bytes:
+                    self._bomb(allowed_bytes)
+                    break
             if held_bytes >= CHUNK_BYTES:
                 yield held[0] if len(held) == 1 else b"".join(held)
                 held, held_bytes = [], 0
@@ -119,6 +125,14 @@ class DecodedStream:
     def _end(self, code: str, detail: str, *, is_cut: bool) -> None:
         self.findings = (Finding(code=code, detail=detail, offset_bytes=self.decoded_bytes),)
         self.is_cut = is_cut
+
+    def _bomb(self, allowed_bytes: int) -> None:
+        self._end(
+            "expands-too-much",
+            f"the first {self._input.offset:,} of {self._size_bytes:,} bytes decode to {self.decoded_bytes:,} bytes "
+            f"and more, allowed are {allowed_bytes:,}: {self._options.max_expansion:,} times as many",
+            is_cut=True,
+        )
 
     def _truncated(self, what: str) -> None:
         self._end(
@@ -241,15 +255,16 @@ class DecodedStream:
             else:
                 self._end("corrupt-stream", f"{_zstd_words(error)} {where}", is_cut=True)
             return
-        if header.window_size > self._max_window_bytes:
+        if header.window_size > self._options.max_window_bytes:
             self._end(
                 "window-too-large",
-                f"a window of {header.window_size:,} bytes is needed {where}, allowed are {self._max_window_bytes:,}",
+                f"a window of {header.window_size:,} bytes is needed {where}, "
+                f"allowed are {self._options.max_window_bytes:,}",
                 is_cut=True,
             )
             return
         # zstd's own limit counts in powers of two from 1 KiB; the exact limit was checked above
-        limit = max(1 << 10, self._max_window_bytes)
+        limit = max(1 << 10, self._options.max_window_bytes)
         decoder = zstandard.ZstdDecompressor(max_window_size=limit).decompressobj()
         pieces = [source.take(header_bytes)]
         is_last = is_whole = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import numpy as np
@@ -46,6 +47,7 @@ def _parquet() -> bytes:
         (_npy(), "x.jsonl", "npy"),
         (b"", "x.npy", "npy"),
         (_parquet()[:100], "x.npy", "parquet"),
+        (_parquet()[:4] + b'\n{"text": "inside a page"}\n', "x.jsonl", "parquet"),
         (b"", "x.parquet", "parquet"),
         (b"PARE", "x", "parquet"),
     ],
@@ -64,6 +66,8 @@ def test_formats_are_in_order_of_their_names_and_found_by_them() -> None:
 
 
 def test_limits_below_one_are_refused() -> None:
-    for name in ("block_bytes", "block_tokens", "max_record_bytes", "max_window_bytes"):
+    for name in (field.name for field in dataclasses.fields(ScanOptions) if field.type == "int"):
         with pytest.raises(UsageError, match=name):
             ScanOptions(**{name: 0})
+    with pytest.raises(UsageError, match="max_depth"):
+        ScanOptions(max_depth=901)
