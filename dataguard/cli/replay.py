@@ -67,7 +67,10 @@ def replay(
             folder = out if len(asked) == 1 else out / f"step={answer.step}"
             output.say(f"{write_samples(answer, rebuilt, folder)} written")
         output.answer(answer, render_replay, json=as_json)
-        code = max(code, _EXIT_CODES[answer.status])
+        compared = any(microbatch.recorded is not None for microbatch in answer.microbatches)
+        code = max(
+            code, _EXIT_CODES[answer.status] if compared else max(AnswerNo.exit_code, _EXIT_CODES[answer.status])
+        )
     return code
 
 
@@ -78,4 +81,4 @@ _EXIT_CODES = {
     "withheld": AnswerNo.exit_code,
     "unreadable": InputError.exit_code,
 }
-"""Nothing was compared where everything was skipped or withheld, and nothing compared is never 0."""
+"""Where everything was skipped or withheld, or nothing was recorded, nothing was compared, and that is never 0."""

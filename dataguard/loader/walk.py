@@ -87,6 +87,12 @@ class Walk:
     def num_microbatches(self) -> int:
         """Microbatches of a finite walk, in all."""
         assert self.end != End(), "an endless walk has no length"
+        sizes = {entry.size for entry in self.steps.leaf.planned_batch_sizes}
+        if len(sizes) == 1 and (self.stop_step is None or self.steps.skip_mode == "jump"):
+            stop = self.stop_step
+            num_steps = self.end.num_steps if stop is None else max(0, stop - self.first_step)
+            assert num_steps is not None
+            return num_steps * self.geometry.num_microbatches(sizes.pop())
         return sum(self.geometry.num_microbatches(self.steps.size_of(step)) for step in self.delivered_steps())
 
     def __iter__(self) -> Iterator[Planned]:

@@ -21,10 +21,12 @@ from dataguard.core.address import Geometry
 from dataguard.core.manifest import ManifestSet
 from dataguard.errors import RunDamaged
 from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.located import Located
 from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.plan.steps import Steps
 from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck
 from dataguard.replay.compare import compare_microbatch
+from dataguard.replay.coverage import Coverage
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
 from dataguard.run.index import merge
@@ -161,19 +163,19 @@ def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[Verif
                     f"but the next attempt goes on from step {lookup.run.label(stop):,}",
                 )
             )
-        positions: list[NDArray[np.int64]] = []
+        steps = lookup.run.steps_of(attempt.number)
+        coverage = Coverage(attempt, steps, first, stop)
         damage: list[str] = []
         for records in lookup.index.records(
             attempt.number, steps=(first, stop), num_ranks=attempt.geometry.world_size, torn=[], damage=damage
         ):
             num_records += len(records)
             num_substitutes += int((records["status"] == SlotStatus.SUBSTITUTED).sum())
-            positions.append(records["position"].astype(np.int64))
+            coverage.add(records["position"].astype(np.int64))
             if len(plan) < _MOST_FAULTS:
                 plan += _against_plan(lookup, attempt, records)
-        seen = np.sort(np.concatenate(positions)) if positions else np.empty(0, np.int64)
-        num_positions += len(seen)
-        once += _gaps_and_doubles(lookup, attempt, seen, first, stop)
+        num_positions += coverage.num_recorded
+        once += _gaps_and_doubles(lookup, attempt, steps, coverage)
     if num_substitutes:
         notes.append(f"{num_substitutes:,} substitutes")
     return [
@@ -185,63 +187,18 @@ def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[Verif
     ]  # fmt: skip
 
 
-def _gaps_and_doubles(
-    lookup: Lookup, attempt: AttemptPlan, seen: NDArray[np.int64], first: int, stop: int
-) -> list[Fault]:
-    """Positions that steps ``first:stop`` of an attempt should have delivered, against those recorded."""
-    faults = []
-    doubled = np.unique(seen[1:][seen[1:] == seen[:-1]])
-    faults += [
-        Fault(kind="double", message=f"attempt {attempt.number}: position {position:,} is recorded twice")
-        for position in doubled[:_MOST_FAULTS].tolist()
+def _gaps_and_doubles(lookup: Lookup, attempt: AttemptPlan, steps: Steps, coverage: Coverage) -> list[Fault]:
+    def fault(kind: str, low: int, high: int, text: str) -> Fault:
+        located = steps.locate(low) if kind != "extra" else None
+        step = f" (step {lookup.run.label(located.step):,})" if isinstance(located, Located) else ""
+        what = f"position {low:,}" if high == low + 1 else f"positions {low:,}:{high:,}"
+        return Fault(kind=kind, message=f"attempt {attempt.number}: {what}{step} {text}")
+
+    return [
+        *(fault("double", at, at + 1, "is recorded twice") for at in sorted(coverage.doubled)),
+        *(fault("gap", *span, "was never recorded") for span in coverage.missing()),
+        *(fault("extra", *span, "is no position of this stretch") for span in coverage.extras()),
     ]
-    steps = lookup.run.steps_of(attempt.number)
-    start, end = steps.start_of(first), steps.start_of(stop)
-    want = np.arange(start, end, dtype=np.int64)
-    if steps.skip_mode == "jump":
-        want = want[~attempt.spans.contains(want)] if len(want) else want
-    else:
-        want = want[~_whole_holes(lookup, attempt, want, first, stop)] if attempt.skips and len(want) else want
-    missing = np.setdiff1d(want, seen)
-    extra = np.setdiff1d(seen, want)
-    for kind, which, text in (
-        ("gap", missing, "was never recorded"),
-        ("extra", extra, "is no position of this stretch"),
-    ):
-        for low, high in _runs(which)[:_MOST_FAULTS]:
-            what = f"position {low:,}" if high == low + 1 else f"positions {low:,}:{high:,}"
-            located = steps.locate(low) if kind == "gap" else None
-            at = (
-                f" (step {lookup.run.label(located.step):,})"
-                if located is not None and hasattr(located, "step")
-                else ""
-            )
-            faults.append(Fault(kind=kind, message=f"attempt {attempt.number}: {what}{at} {text}"))
-    return faults
-
-
-def _whole_holes(
-    lookup: Lookup, attempt: AttemptPlan, want: NDArray[np.int64], first: int, stop: int
-) -> NDArray[np.bool_]:
-    """Positions of steps that were skipped whole, which no record holds; those of partly skipped ones are padding."""
-    steps = lookup.run.steps_of(attempt.number)
-    cutting = attempt.cutting("hole")
-    hole = np.zeros(len(want), dtype=np.bool_)
-    step = first
-    while step < stop:
-        delivered = min(steps.next_delivered(step), stop)
-        if delivered > step:
-            low, high = cutting.cut(step).start, cutting.cut(delivered - 1).stop
-            hole |= (want >= low) & (want < high)
-        step = max(step + 1, delivered + 1) if delivered == step else delivered
-    return hole
-
-
-def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
-    if not len(values):
-        return []
-    cuts = np.flatnonzero(np.diff(values) > 1) + 1
-    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(values, cuts)]
 
 
 def _against_plan(lookup: Lookup, attempt: AttemptPlan, records: NDArray[np.void]) -> list[Fault]:

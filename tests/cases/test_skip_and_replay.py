@@ -9,6 +9,7 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
+from dataguard.cli.main import main
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.replay import replay_step
 from dataguard.replay.verify import verify_run
@@ -189,3 +190,14 @@ def test_a_shard_that_holds_what_it_held_is_the_same_file(tmp_path, how) -> None
         other.rename(shard)
     assert {replay_step(Lookup(run), step)[0].status for step in (0, 1)} == {"exact"}
     assert verify_run(Lookup(run)).ok
+
+
+def test_where_the_record_is_gone_nothing_is_compared_and_that_is_no_success(tmp_path, monkeypatch, capsys) -> None:
+    run = two_versions(tmp_path)
+    assert main(["replay", str(run.path), "--step", "0"]) == 0
+    for path in (run.path / "index").rglob("*.parquet"):
+        path.unlink()
+    assert main(["replay", str(run.path), "--step", "0"]) == 1
+    said = capsys.readouterr()
+    assert "have no record" in said.out
+    assert "is missing" in said.out

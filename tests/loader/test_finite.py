@@ -109,3 +109,14 @@ def test_a_state_at_the_end_delivers_nothing_more(tmp_path, thirteen) -> None:
     assert len(loader) == 0
     assert list(loader) == []
     assert deliver(run, microbatch_size=4, epochs=2, state=state).keys() == {4, 5, 6}
+
+
+@pytest.mark.parametrize("mode", ["jump", "hole"])
+@pytest.mark.parametrize("ending", [{"steps": 5}, {"epochs": 2}])
+@pytest.mark.parametrize("skips", [[], [(1, 3)], [(0, 2), (4, 6)]])
+def test_a_length_is_what_is_delivered_whatever_is_skipped(tmp_path, thirteen, mode, ending, skips) -> None:
+    run = make_run(tmp_path / "run", thirteen, global_batch=4, lanes=1, skip_mode=mode)
+    for start, stop in skips:
+        amend.skip(run, start, stop, reason="any")
+    loader = open_loaders(run, microbatch_size=1, **ending)[0]
+    assert len(loader) == len(list(loader)) > 0
