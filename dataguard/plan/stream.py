@@ -28,6 +28,7 @@ from dataguard.plan.stages import Stage, Stages
 
 __all__ = ["Placement", "Samples", "Stream"]
 
+_LARGE = 1 << 16  # places of a permutation that is worth loading the compiler for
 _CHUNK = 1 << 16  # positions worked on at once: bounds temporaries where each needs a mixture block of its own
 
 
@@ -78,7 +79,8 @@ class Stream:
     manifests
         By digest, at least those the mixtures name.
     bulk
-        Send large permutations through the compiled kernels (imports numba); the samples are the same.
+        Send permutations through the compiled kernels once a large one has come (imports numba); the samples are the
+        same.
     mixture_block
         Places of a mixture block; another than 256 is for tests alone.
 
@@ -275,7 +277,19 @@ class Stream:
 
 
 def _bulk_permutation() -> ArrayPermutation:
-    from dataguard.core.permute_kernels import permute_bulk
+    """The NumPy twin until a large permutation comes, and from then on the compiled one for all.
 
-    bulk: ArrayPermutation = permute_bulk
+    Loading the compiler takes longer than the twin takes for some millions of places, so a rank that walks a corpus of
+    few blocks starts sooner, and smaller, without it.
+    """
+    chosen: ArrayPermutation = permute
+
+    def bulk(n: NDArray[np.int64], key: NDArray[np.uint64], index: NDArray[np.int64]) -> NDArray[np.int64]:
+        nonlocal chosen
+        if chosen is permute and np.broadcast(n, key, index).size >= _LARGE:
+            from dataguard.core.permute_kernels import permute_bulk
+
+            chosen = permute_bulk
+        return chosen(n, key, index)
+
     return bulk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,8 +149,9 @@ def test_epochs_begin_and_end_where_the_walk_says(case: Case, position: int) -> 
 
 
 @settings(max_examples=40)
-@given(cases())
-def test_bulk_gives_the_same_samples(case: Case) -> None:
+@given(case=cases())
+def test_bulk_gives_the_same_samples(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataguard.plan.stream._LARGE", 1)
     slow = Stream(*case.arguments, mixture_block=case.block).samples(np.arange(NUM_POSITIONS))
     fast = Stream(*case.arguments, mixture_block=case.block, bulk=True).samples(np.arange(NUM_POSITIONS))
     for name in ("source", "generation", "epoch", "lane", "place", "block", "shard", "row", "removed"):
