@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dataguard.corpus.formats.arrow import ArrowIpc as ArrowIpc
     from dataguard.corpus.formats.findings import CODES as CODES
     from dataguard.corpus.formats.findings import Code as Code
     from dataguard.corpus.formats.findings import effect_of as effect_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CODES": "findings",
     "FORMATS": "registry",
+    "ArrowIpc": "arrow",
     "BlockPlace": "protocol",
     "Code": "findings",
     "Finding": "protocol",
@@ -60,6 +62,7 @@ _HOMES = {
 __all__ = [
     "CODES",
     "FORMATS",
+    "ArrowIpc",
     "BlockPlace",
     "Code",
     "Finding",

@@ -10,7 +10,7 @@ files that were damaged or made to do harm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,10 @@ def text_path(schema: pa.Schema, text_field: str) -> tuple[str, ...] | Finding:
     >>> text_path(pa.schema([("id", pa.int64()), ("meta", pa.struct([("body", pa.string())]))]), "text").detail
     "no column 'text'; there are: id, meta.body"
     """
+    try:
+        _read_names(schema)
+    except UnicodeDecodeError as error:
+        return Finding(code="missing-column", detail=f"a column has a name that is not UTF-8: {error.object[:40]!r}")
     path = (text_field,) if text_field in schema.names else path_of(text_field)
     fields: Sequence[pa.Field] = list(schema)
     for depth, name in enumerate(path):
@@ -151,6 +155,14 @@ def _names(schema: pa.Schema) -> list[str]:
         )
         names += [f"{field.name}.{name}" for name in inner] or [field.name]
     return names
+
+
+def _read_names(fields: Iterable[pa.Field]) -> None:
+    """UnicodeDecodeError where a name is not UTF-8, however deep it stands."""
+    for field in fields:
+        assert field.name is not None
+        kind = _stored(field.type)
+        _read_names(kind.field(i) for i in range(kind.num_fields))
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:

@@ -42,15 +42,22 @@ _RECORDS = {
     "null-text": "the text field is null",
     "record-too-large": "the record is larger than the limit",
     "too-deep": "the record is nested deeper than the limit",
+    "unreadable-batch": "the record batch that holds the row cannot be decoded",
     "unreadable-group": "the row group that holds the row cannot be decoded",
 }
 _FLAGGED = {
+    "bad-arrow-footer": "the footer of the Arrow file is missing or makes no sense; whole record batches are delivered",
+    "bad-arrow-message": "a message of the Arrow data makes no sense; the record batches before it are delivered",
+    "cut-short": "the data ends without its end mark; what stands whole before the cut is delivered",
+    "damaged-batches": "some record batches cannot be decoded; the others are delivered",
     "damaged-groups": "some row groups cannot be decoded; the others are delivered",
     "trailing-bytes": "there are bytes after the end of the data; what stands before them is delivered",
+    "unlisted-batches": "the Arrow file holds messages that its footer does not list; what it lists is delivered",
     "wrong-row-count": "the Parquet footer counts other rows than its row groups hold; what they hold is delivered",
     "truncated-stream": "the compressed stream ends early; the whole records before the cut are delivered",
 }
 _EXCLUDED = {
+    "bad-arrow-header": "the Arrow data does not begin with a schema that can be read",
     "bad-checksum": "the decoded content is not what its checksum says",
     "bad-footer": "the Parquet footer is missing or makes no sense",
     "bad-npy-header": "the file does not begin with a NumPy header, or its header makes no sense",
@@ -72,6 +79,7 @@ _EXCLUDED = {
     "reader-hung": "the reader of the file did not end within the time limit",
     "too-short": "the file is shorter than its header says",
     "unreadable": "the file cannot be opened or read",
+    "unreadable-batches": "no record batch can be decoded",
     "unreadable-groups": "no row group can be decoded",
     "window-too-large": "the compressed stream asks for a larger window than the limit",
 }

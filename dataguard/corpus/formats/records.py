@@ -170,7 +170,7 @@ class RecordDecoder:
             if any(bytes(pair).lower() in self._escaped for pair in digits):
                 return None
         counts = np.stack([self._count_keys(lines, self._keys[name]) for name in self._path])
-        found = counts.max(axis=0)
+        found: NDArray[np.int64] = counts.max(axis=0)
         found[(found == 1) & ~counts.all(axis=0)] = 0
         if len(self._path) > 1:
             found[self._count_keys(lines, self._keys[self._field]) > 0] = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataguard.corpus.formats.arrow import ArrowIpc
 from dataguard.corpus.formats.jsonl import JsonLines
 from dataguard.corpus.formats.npy import NumpyTokens
 from dataguard.corpus.formats.parquet import Parquet
@@ -10,7 +11,7 @@ from dataguard.corpus.formats.text import PlainText
 
 __all__ = ["FORMATS", "WITHOUT_SIGN", "by_name", "recognise"]
 
-FORMATS: tuple[Format, ...] = (JsonLines(), NumpyTokens(), Parquet(), PlainText())
+FORMATS: tuple[Format, ...] = (ArrowIpc(), JsonLines(), NumpyTokens(), Parquet(), PlainText())
 """Every format there is, in order of their names."""
 
 WITHOUT_SIGN: frozenset[str] = frozenset({"text"})
