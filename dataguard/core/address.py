@@ -64,20 +64,26 @@ class Geometry:
         if global_batch % slots_per_pass == 0 and global_batch >= slots_per_pass:
             return
         if global_batch % self.world_size:
-            why = f"world size {self.world_size:,} does not divide it: {global_batch:,} = {global_batch // self.world_size:,} * {self.world_size:,} + {global_batch % self.world_size:,}"
+            times, rest = divmod(global_batch, self.world_size)
+            sum_of = f"{global_batch:,} = {times:,} * {self.world_size:,} + {rest:,}"
+            why = f"world size {self.world_size:,} does not divide it: {sum_of}"
         else:
             share = global_batch // self.world_size
-            why = f"each of {self.world_size:,} ranks holds {share:,} slots, which microbatch size {self.microbatch_size:,} does not divide"
-        worlds = _nearest(self.world_size, _divisors(global_batch))
-        sizes = _nearest(self.microbatch_size, _divisors(global_batch // self.world_size)) if global_batch % self.world_size == 0 else ()
+            holds = f"each of {self.world_size:,} ranks holds {share:,} slots"
+            why = f"{holds}, which microbatch size {self.microbatch_size:,} does not divide"
+        if global_batch % self.world_size:
+            fitting = f"world size {_or(_nearest(self.world_size, _divisors(global_batch)))}"
+        else:
+            sizes = _divisors(global_batch // self.world_size)
+            fitting = f"microbatch size {_or(_nearest(self.microbatch_size, sizes))}"
         below = global_batch // slots_per_pass * slots_per_pass
         batches = [size for size in (below, below + slots_per_pass) if size > 0]
-        nearest = [f"world size {_or(worlds)}" if global_batch % self.world_size else f"microbatch size {_or(sizes)}", f"global batch {_or(batches)}"]
+        ranks = f"{self.world_size:,} ranks * microbatches of {self.microbatch_size:,}"
         raise GeometryError(
-            f"a global batch of {global_batch:,} cannot be cut into {self.world_size:,} ranks * microbatches of {self.microbatch_size:,}",
+            f"a global batch of {global_batch:,} cannot be cut into {ranks}",
             found=why,
             allowed="a global batch that is a multiple of world size * microbatch size",
-            todo="nearest that fit: " + ", or ".join(nearest),
+            todo=f"nearest that fit: {fitting}, or global batch {_or(batches)}",
         )
 
     def check_rank(self, rank: int) -> None:
@@ -95,7 +101,9 @@ class Geometry:
         num_microbatches = self.num_microbatches(global_batch)
         self.check_rank(rank)
         if not 0 <= microbatch < num_microbatches:
-            raise GeometryError(f"microbatch {microbatch} is not one of {num_microbatches}", allowed=f"0:{num_microbatches}")
+            raise GeometryError(
+                f"microbatch {microbatch} is not one of {num_microbatches}", allowed=f"0:{num_microbatches}"
+            )
         start = rank * (global_batch // self.world_size) + microbatch * self.microbatch_size
         return range(start, start + self.microbatch_size)
 

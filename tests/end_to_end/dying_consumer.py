@@ -36,7 +36,7 @@ def next_step(path: Path) -> int | None:
     lines = [line.split() for line in path.read_text().splitlines()]
     if not lines:
         return None
-    attempt, step, microbatch, _ = lines[-1]
+    _, step, microbatch, _ = lines[-1]
     return int(step) + (int(microbatch) == NUM_MICROBATCHES - 1)
 
 

@@ -47,9 +47,7 @@ def write(folder: Path) -> Run:
         begin_attempt(run, second, parent_next_step=60)
         quarantine(run, withhold_file=audit, reason="audit of July", next_step=40)
     reason = "1 row could not be read in attempt 2"
-    met = Proposed(
-        proposal="quarantine", attempt=2, shard="web/b.jsonl", rows=(9,), positions=(301,), reason=reason
-    )
+    met = Proposed(proposal="quarantine", attempt=2, shard="web/b.jsonl", rows=(9,), positions=(301,), reason=reason)
     propose(run, [met])
     release(run, "web/a.jsonl:4", reason="looked at it", next_step=40)
     revoke(run, 3, reason="not the cause", next_step=40)
@@ -62,4 +60,4 @@ def write(folder: Path) -> Run:
 
 if __name__ == "__main__":
     head = write(Path(sys.argv[1])).head()
-    print(f"head {head.number} {head.sha256}")  # noqa: T201 - what the test's HEAD must say
+    print(f"head {head.number} {head.sha256}")
