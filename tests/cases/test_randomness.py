@@ -16,7 +16,7 @@ import pytest
 
 from dataguard.errors import PlanError
 from dataguard.plan.plan import Plan
-from tests.support.fingerprint import SEEDS, order
+from tests.support.fingerprint import SEEDS, fingerprint, order
 from tests.support.processes import environment
 from tests.support.rows import id_of, rows_in
 from tests.support.runs import in_turns, make_run, open_loaders, slots_of
@@ -68,7 +68,7 @@ def test_nothing_depends_on_the_process(fingerprints, which) -> None:
 def test_the_fingerprint_would_tell(fingerprints, tmp_path) -> None:
     """What was compared holds what it should: another corpus changes all of it."""
     rows_in(tmp_path, [10, 20, 31, 4], block_bytes=300)
-    other = found(tmp_path, "0")
+    other = json.loads(json.dumps(fingerprint(str(tmp_path))))
     same = {name for name, value in other.items() if value == fingerprints["0"][name]}
     assert same <= {"names", "verify"}
 

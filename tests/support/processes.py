@@ -13,7 +13,7 @@ from tests.architecture.tree import TOP
 
 def environment(**changes: str | None) -> dict[str, str]:
     """This process's environment, with some variables set or (None) taken out."""
-    merged = {**os.environ, "PYTHONPATH": str(TOP), **changes}
+    merged = {**os.environ, "COLUMNS": None, "PYTHONPATH": str(TOP), **changes}
     return {name: value for name, value in merged.items() if value is not None}
 
 
