@@ -1,8 +1,9 @@
 """What data is there, as values: sources, shards, blocks, and the rows that may not be delivered.
 
-A manifest is an immutable list: sources in byte order of their names, the shards of a source in byte order of their
-paths, the blocks of a shard in the order of their rows. Everything that decides which sample stands where (the
-plan) reads these arrays and nothing else; everything that touches bytes (the corpus) reads the same arrays.
+A manifest is an immutable list: sources in byte order of their names, the shards of a source in the order in which they
+were found (byte order of their paths, unless the data itself says another), each name once, the blocks of a shard in
+the order of their rows. Everything that decides which sample stands where (the plan) reads these arrays and nothing
+else; everything that touches bytes (the corpus) reads the same arrays. The digest covers the order.
 
 Every shard has at least one block: an empty or excluded shard has one block of no rows, so no shard is ever missing
 from the account. ``rows`` are records as the writer stored them, rejected ones included, so that an address
@@ -110,9 +111,8 @@ class Manifest:
         names = [source.name for source in self.sources]
         if names != sorted(set(names), key=lambda name: name.encode()):
             raise ManifestDamaged(f"sources are not in byte order, or not unique: {names}")
-        keys = [(shard.source, shard.path.encode()) for shard in self.shards]
-        if any(a >= b for a, b in pairwise(keys)):
-            raise ManifestDamaged("shards are not in order of source and path")
+        if any(a.source > b.source for a, b in pairwise(self.shards)):
+            raise ManifestDamaged("shards are not grouped by source")
         present = np.unique(self.blocks["shard"])
         if len(present) != len(self.shards) or (len(present) and present[-1] != len(self.shards) - 1):
             raise ManifestDamaged("every shard has at least one block, and every block a shard")
@@ -121,6 +121,8 @@ class Manifest:
             raise ManifestDamaged("rejected rows and the counts of their blocks differ")
         for i, shard in enumerate(self.shards):
             self._index[f"{self.sources[shard.source].name}/{shard.path}"] = i
+        if len(self._index) != len(self.shards):
+            raise ManifestDamaged("two shards have one name")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Manifest) and self.digest == other.digest

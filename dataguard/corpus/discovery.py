@@ -2,7 +2,8 @@
 
 1. `spelling.understand` says what was asked for: sources with a root each.
 2. The root is walked. The order is the byte order of relative paths, whatever the file system's listing order, the
-   locale or the spelling of the root.
+   locale or the spelling of the root; the shards of a dataset that says itself in which order they are
+   (saved_datasets.py) take that order in the places that they have.
 3. Hidden, temporary and marker files are ignored (ignoring.py); a file reached by two spellings counts once; what
    cannot be a shard (a broken link, a fifo, a name that is no UTF-8, ...) is told.
 4. The first bytes of each remaining file decide its format. A file of unknown kind is ignored where it was found in a
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from dataguard.core.manifest import SourceKind
 from dataguard.corpus.ignoring import why_ignored
 from dataguard.corpus.recognition import all_formats, format_named, recognise
+from dataguard.corpus.saved_datasets import arrange
 from dataguard.corpus.shard_file import ByteCounter, StoredShard
 from dataguard.corpus.spelling import Pattern, Pick, SourceSpec, understand
 from dataguard.corpus.storage import Compression, Entry, Root, open_root, readable
@@ -59,7 +61,7 @@ class FoundShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSource:
-    """A source and its shards, in byte order of their paths."""
+    """A source and its shards, in the order that they have in the manifest."""
 
     name: str
     root: str
@@ -153,10 +155,11 @@ def _discover_source(
 def _collect(
     spec: SourceSpec, root: Root, leave_out: Callable[[Root, str], bool]
 ) -> tuple[list[Entry], list[IgnoredFile], dict[str, str]]:
-    """(possible shards in byte order, ignored files, path -> spelling of those named on the command line)."""
+    """(possible shards in order, ignored files, path -> spelling of those named on the command line)."""
     ignored: list[IgnoredFile] = []
     named = {pick.path: pick.spelled for pick in spec.picks if pick.path}
     kept: dict[str, Entry] = {}
+    everything: dict[str, set[str]] = {}
     for path, spelled in named.items():
         kept[path] = _named_entry(root, path, spelled)
     for pick in spec.picks:
@@ -167,6 +170,7 @@ def _collect(
         for entry in met:
             folder, _, name = entry.path.rpartition("/")
             beside.setdefault(folder, set()).add(name)
+            everything.setdefault(folder, set()).add(name)
         for entry in met:
             if entry.path in kept:
                 continue
@@ -184,7 +188,12 @@ def _collect(
             else:
                 kept[entry.path] = entry
     ordered = sorted(kept.values(), key=lambda entry: entry.path.encode())
-    return _once(spec, ordered, ignored), list(dict.fromkeys(ignored)), named
+    arranged = arrange(root, _once(spec, ordered, ignored), met=everything, named=named)
+    ignored += [
+        IgnoredFile(source=spec.name, path=item.path, reason=item.reason, is_serious=item.is_serious)
+        for item in arranged.told
+    ]
+    return list(arranged.entries), list(dict.fromkeys(ignored)), named
 
 
 def _met(root: Root, pick: Pick) -> Iterator[Entry]:
