@@ -68,7 +68,7 @@ class BuildResult:
     ignored: tuple[IgnoredFile, ...]
     """Files that are no shards, in byte order of source and path."""
     hints: Mapping[str, str]
-    """For sources without a deliverable record for want of the text field: which fields there are instead."""
+    """For sources without the text field: which fields there are instead; where some shards lack it: which do."""
 
     @property
     def num_damaged(self) -> int:

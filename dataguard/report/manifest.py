@@ -41,7 +41,7 @@ def render_built(built: ManifestBuilt) -> Iterator[str | Table]:
         yield f"not reached, so the corpus may be incomplete: {len(built.unreachable):,}"
         yield from _lines(f"  {item.source}/{item.path}: {item.reason}" for item in built.unreachable)
     for source, hint in built.hints.items():
-        yield f"source {source} delivers nothing: {hint}"
+        yield f"source {source}: {hint}"
         yield "  next: name the field with --text-field"
     if built.ignored_files:
         told = "" if built.ignored is not None else " (--list-ignored names them)"

@@ -111,7 +111,7 @@ class ManifestBuilt(ManifestFacts, frozen=True, kw_only=True):
     ignored: tuple[IgnoredShown, ...] | None
     """Every ignored file; null unless asked for."""
     hints: dict[str, str]
-    """By source: which fields its records have, where none has the text field."""
+    """By source: which fields its records have, where none has the text field; which shards lack it, where some do."""
     seconds: float
 
 

@@ -136,6 +136,16 @@ def test_a_text_field_that_no_shard_has_is_answered_with_those_there_are(tmp_pat
     assert not again.hints
 
 
+def test_shards_that_lack_the_field_are_named(tmp_path: Path) -> None:
+    put(tmp_path / "web/a.jsonl", b'{"meta": {"body": "one"}}\n{"meta": {"body": null}}\n')
+    put(tmp_path / "web/b.jsonl", b'{"text": "two"}\n{"meta": 7}\n')
+    parquet(tmp_path / "web/c.parquet", ["three"])
+    parquet(tmp_path / "web/d.parquet", ["four"], column="meta.body")
+    result = build_manifest([f"{tmp_path}/web"], options=ScanOptions(text_field="meta.body"))
+    assert result.account.total("num_delivered") == 2
+    assert result.hints == {"web": "no field 'meta.body' in 2 of 4 shards: web/b.jsonl, web/c.parquet"}
+
+
 def test_a_shard_that_cannot_be_read_is_excluded_and_the_rest_goes_on(
     web: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
