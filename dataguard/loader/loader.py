@@ -287,8 +287,10 @@ class Loader:
         asked = AttemptRequest(state=state, root_digest=root.digest, seed=root.seed, **request)
         if self.rank != 0:
             return join_attempt(self.run, asked, rank=self.rank, timeout_seconds=self._join_timeout_seconds)
-        propose_unreadable(self.run)
         roots = dict(self._roots) if self._corpus is None else {**self._corpus.roots, **self._roots}
+        # An attempt is begun for ever, so what can be refused is refused before: a source that nobody placed.
+        self.run.corpora(roots=self._roots)
+        propose_unreadable(self.run)
         return begin_attempt(
             self.run,
             asked,

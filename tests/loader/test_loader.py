@@ -248,3 +248,12 @@ def test_one_process_of_several_ranks_needs_a_launch_id(tmp_path, documents, mon
     loader = Loader(run, geometry=Geometry(world_size=2, microbatch_size=1), rank=1)
     with pytest.raises(UsageError, match="2 ranks cannot know each other's launch"):
         next(loader)
+
+
+def test_a_source_that_nobody_placed_is_refused_before_an_attempt_begins(tmp_path: Path) -> None:
+    manifest = make_corpus(tmp_path, {"web": {"a.jsonl": 8}}).manifest
+    run = Run.create(tmp_path / "RUN", Plan(manifest, seed=7, global_batch=4))
+    loader = Loader(run, geometry=Geometry(world_size=1, microbatch_size=2), num_threads=0)
+    with pytest.raises(UsageError, match="--root"):
+        next(loader)
+    assert not len(run.attempts())
