@@ -48,6 +48,8 @@ def fields_instead(account: SourceAccount, jobs: Sequence[ScanJob], scans: Seque
         names = _names(job)
         if names:
             return f"no field {job.options.text_field!r}; there are: {', '.join(names)}"
+        for record in scan.rejected:
+            return record.detail
     return ""
 
 

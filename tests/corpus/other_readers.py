@@ -103,8 +103,10 @@ def _decoded(raw: bytes) -> tuple[bytes, str]:
 def _is_marker(path: Path) -> bool:
     """What other tools put beside data."""
     beside = {entry.name for entry in path.parent.iterdir()}
-    return path.name in ("dataset_info.json", "PROVENANCE.md") or (
-        path.name == "state.json" and "dataset_info.json" in beside
+    return (
+        path.name in ("dataset_info.json", "PROVENANCE.md")
+        or (path.name == "state.json" and "dataset_info.json" in beside)
+        or (path.name == "index.json" and '"shards"' in path.read_text()[:100])  # of MosaicML shards
     )
 
 

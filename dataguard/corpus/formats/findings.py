@@ -32,6 +32,8 @@ class Code:
 
 
 _RECORDS = {
+    "damaged-member": "the compressed member that holds the text cannot be decoded",
+    "duplicate-member": "the record has two members with one ending, so it is undecided which is meant",
     "duplicate-text": "the record has its text field more than once, so it is undecided which is meant",
     "invalid-json": "the line is not one JSON value",
     "invalid-utf8": "the record holds bytes that are not UTF-8",
@@ -46,6 +48,8 @@ _RECORDS = {
     "unreadable-group": "the row group that holds the row cannot be decoded",
 }
 _FLAGGED = {
+    "bad-member-header": "a header of the archive makes no sense; the whole records before it are delivered",
+    "repeated-key": "several records of the archive have one key; each is delivered as it lies",
     "bad-arrow-footer": "the footer of the Arrow file is missing or makes no sense; whole record batches are delivered",
     "bad-arrow-message": "a message of the Arrow data makes no sense; the record batches before it are delivered",
     "cut-short": "the data ends without its end mark; what stands whole before the cut is delivered",
@@ -78,6 +82,7 @@ _EXCLUDED = {
     "reader-failed": "the reader of the file raised an error of its own",
     "reader-hung": "the reader of the file did not end within the time limit",
     "too-short": "the file is shorter than its header says",
+    "too-many-members": "the archive holds more members than the limit",
     "unreadable": "the file cannot be opened or read",
     "unreadable-batches": "no record batch can be decoded",
     "unreadable-groups": "no row group can be decoded",

@@ -8,10 +8,11 @@ from dataguard.corpus.formats.npy import NumpyTokens
 from dataguard.corpus.formats.parquet import Parquet
 from dataguard.corpus.formats.protocol import Format
 from dataguard.corpus.formats.text import PlainText
+from dataguard.corpus.formats.webdataset import WebDataset
 
 __all__ = ["FORMATS", "WITHOUT_SIGN", "by_name", "recognise"]
 
-FORMATS: tuple[Format, ...] = (ArrowIpc(), JsonLines(), NumpyTokens(), Parquet(), PlainText())
+FORMATS: tuple[Format, ...] = (ArrowIpc(), JsonLines(), NumpyTokens(), Parquet(), PlainText(), WebDataset())
 """Every format there is, in order of their names."""
 
 WITHOUT_SIGN: frozenset[str] = frozenset({"text"})
