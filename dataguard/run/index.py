@@ -86,7 +86,7 @@ class Index:
         ranks = [rank] if rank is not None else self._files.ranks(attempt, num_ranks)
         notes = Notes()
         wanted = (step, step + 1)
-        compacted = self._files.compacted(attempt, notes=notes)
+        compacted = self._files.compacted(attempt, notes=notes, wanted=wanted)
         holding = [source for source in compacted if source.holds(*wanted)]
         if holding:
             parts = [records for source in holding if (records := self.read(source, wanted, notes)) is not None]
@@ -113,7 +113,8 @@ class Index:
         def of_rank(rank: int) -> tuple[list[NDArray[np.void]], Notes]:
             told = Notes()
             seals = self._files.seals(attempt, rank, told)
-            holding = [source for source in self._files.sealed(attempt, rank, seals, covered) if source.holds(*wanted)]
+            sealed = self._files.sealed(attempt, rank, seals, covered, wanted=wanted)
+            holding = [source for source in sealed if source.holds(*wanted)]
             if not holding and seals is not None:
                 # Frames are looked at only where no seal speaks of the step.
                 hot = self._files.hot(attempt, rank, seals, covered)

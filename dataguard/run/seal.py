@@ -59,17 +59,23 @@ class Seal:
     sha256: str
 
     @classmethod
-    def of(cls, record: NDArray[np.void]) -> Seal:
-        """From one SEAL_RECORD."""
-        return cls(
-            first=int(record["first_step"]),
-            stop=int(record["stop_step"]),
-            hot_bytes=int(record["hot_bytes"]),
-            size_bytes=int(record["size_bytes"]),
-            num_records=int(record["num_records"]),
-            footer_digest=int(record["footer_digest"]),
-            sha256=record["sha256"].tobytes().hex(),
-        )
+    def all_of(cls, records: NDArray[np.void]) -> list[Seal]:
+        """From SEAL_RECORDs; a long run has thousands, so they are taken column by column."""
+        names = ("first_step", "stop_step", "hot_bytes", "size_bytes", "num_records", "footer_digest", "sha256")
+        return [
+            cls(
+                first=first,
+                stop=stop,
+                hot_bytes=hot,
+                size_bytes=size,
+                num_records=count,
+                footer_digest=footer,
+                sha256=sha256.hex(),
+            )
+            for first, stop, hot, size, count, footer, sha256 in zip(
+                *(records[name].tolist() for name in names), strict=True
+            )
+        ]
 
     def record(self) -> NDArray[np.void]:
         """As one SEAL_RECORD, shape (1,)."""
@@ -90,7 +96,7 @@ def read_seals(path: Path) -> tuple[FramesScan, list[Seal]]:
         There is no such file.
     """
     scan = scan_frames(path, "seals")
-    latest = {seal.first: seal for seal in map(Seal.of, scan.records)}
+    latest = {seal.first: seal for seal in Seal.all_of(scan.records)}
     return scan, sorted(latest.values(), key=lambda seal: seal.first)
 
 

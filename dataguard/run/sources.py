@@ -128,8 +128,13 @@ class Sources:
         for rank in self.ranks(attempt, num_ranks):
             yield from self.of_rank(attempt, rank, covered=covered, notes=notes)
 
-    def compacted(self, attempt: int, *, notes: Notes | None = None) -> list[Source]:
-        """The compacted files of an attempt, in order of steps; they cover a stretch from its first step on."""
+    def compacted(
+        self, attempt: int, *, notes: Notes | None = None, wanted: tuple[int, int] | None = None
+    ) -> list[Source]:
+        """The compacted files of an attempt, in order of steps; they cover a stretch from its first step on.
+
+        With `wanted`, those that may hold some of these steps, and the last, which says how far they reach.
+        """
         path = self.layout.compacted_seals(attempt)
         try:
             scan, listed = read_seals(path)
@@ -141,10 +146,14 @@ class Sources:
             notes.expect(scan, attempt, None)
         if scan.damage:
             spans += self._unlisted(self.layout.index_attempt(attempt), listed)
+        spans.sort(key=lambda span: span[0])
+        if wanted is not None and spans:
+            spans = [*_meeting(spans[:-1], wanted), spans[-1]]
+        folder = self.layout.index_attempt(attempt)
         return [
             Source(
                 kind="compacted",
-                path=self.layout.compacted(attempt, first, stop),
+                path=folder / self.layout.span_name(first, stop),
                 attempt=attempt,
                 rank=None,
                 first=first,
@@ -152,7 +161,7 @@ class Sources:
                 seal=seal,
                 run_id=scan.header.run_id if scan.header is not None else None,
             )
-            for first, stop, seal in sorted(spans, key=lambda span: span[0])
+            for first, stop, seal in spans
         ]
 
     def _unlisted(self, folder: Path, listed: Sequence[Seal]) -> list[tuple[int, int, None]]:
@@ -184,16 +193,27 @@ class Sources:
         run_id = None if header is None else header.run_id
         return RankSeals(run_id=run_id, begin=begin, listed=listed, unlisted=unlisted)
 
-    def sealed(self, attempt: int, rank: int, seals: RankSeals | None, covered: int) -> list[Source]:
-        """Sealed files of one rank that are not wholly compacted."""
+    def sealed(
+        self,
+        attempt: int,
+        rank: int,
+        seals: RankSeals | None,
+        covered: int,
+        *,
+        wanted: tuple[int, int] | None = None,
+    ) -> list[Source]:
+        """Sealed files of one rank that are not wholly compacted; with `wanted`, those that may hold these steps."""
         if seals is None:
             return []
         spans: list[tuple[int, int, Seal | None]] = [(seal.first, seal.stop, seal) for seal in seals.listed]
         spans += seals.unlisted
+        if wanted is not None:
+            spans = _meeting(spans, wanted)
+        folder = self.layout.index_rank(attempt, rank)
         return [
             Source(
                 kind="sealed",
-                path=self.layout.sealed(attempt, rank, first, stop),
+                path=folder / self.layout.span_name(first, stop),
                 attempt=attempt,
                 rank=rank,
                 first=first,
@@ -246,6 +266,11 @@ class Sources:
                 starts.append((behind, 0))
             sources.append(source)
         return sorted({source.path: source for source in sources}.values(), key=lambda source: source.first)
+
+
+def _meeting(spans: list[tuple[int, int, Seal | None]], wanted: tuple[int, int]) -> list[tuple[int, int, Seal | None]]:
+    """Spans that meet the wanted steps. A long run has thousands, and a name costs more than all else of a look-up."""
+    return [span for span in spans if span[0] < wanted[1] and span[1] > wanted[0]]
 
 
 def covered_steps(compacted: Sequence[Source]) -> int:

@@ -48,7 +48,7 @@ def test_exceptions_and_seals_frames() -> None:
     scan = scan_frames(GOLDEN / "frames-v1" / "exceptions.frames", "exceptions")
     assert scan.records.tolist() == [(41, 655, 1, -1, -1, -1), (45, 720, 2, 2, 7, 99)]
     scan = scan_frames(GOLDEN / "frames-v1" / "seals.frames", "seals")
-    (seal,) = map(Seal.of, scan.records)
+    (seal,) = Seal.all_of(scan.records)
     assert (seal.first, seal.stop, seal.num_records) == (40, 46, 24)
     assert (seal.sha256, seal.size_bytes) == file_sha256(GOLDEN / "index-v1" / "sealed.parquet")
 
