@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataguard.core.address import Geometry
 from dataguard.core.permute_kernels import permute_bulk
+from dataguard.loader.walk import Walk
 from dataguard.plan.plan import Plan
+from dataguard.plan.withheld import WithheldSet
 from tests.bench.conftest import Claims
 from tests.bench.synthetic import manifest_of
 
@@ -60,7 +63,7 @@ def test_memory_does_not_grow_with_samples(claims: Claims) -> None:
 @pytest.mark.parametrize("num_blocks", [1_000, 10_000, 100_000, 1_000_000], ids="{:,} blocks".format)
 @pytest.mark.benchmark(group="64 slots of one step, by size of the corpus", timer=time.process_time)
 def test_slots_of_one_step(benchmark: Any, num_blocks: int) -> None:
-    """The stream's arithmetic for one rank's share, in a walk from step to step."""
+    """The arithmetic of one rank's share, in a walk from step to step."""
     plan = Plan(manifest_of(num_blocks, 1_000), seed=17, global_batch=512, lanes=64)
     walk(benchmark, plan, first_step=1_000)
 
@@ -81,11 +84,14 @@ def test_slots_of_a_mixture(benchmark: Any, num_sources: int) -> None:
 
 
 def walk(benchmark: Any, plan: Plan, *, first_step: int) -> None:
-    """Look up slots 128:192 of one step after the other."""
-    stream, steps = plan.stream(bulk=True), plan.steps()
-    upcoming = iter(range(first_step, first_step + 10_000))
-
-    def look_up() -> None:
-        stream.samples(steps.batch(next(upcoming)).positions[128:192])
-
-    benchmark.pedantic(look_up, rounds=30, iterations=10, warmup_rounds=3)
+    """Walk as rank 2 of 8 does, 64 slots a step; a round is 32 steps, looked up in two groups."""
+    stream = plan.stream(bulk=True)
+    upcoming = iter(
+        Walk(
+            stream=stream, steps=plan.steps(), withheld=WithheldSet.of([], stream.manifest_set), fill="mask",
+            geometry=Geometry(world_size=8, microbatch_size=64), rank=2, attempt=1, first_step=first_step,
+        )
+    )  # fmt: skip
+    for _ in range(31):  # the groups have grown
+        next(upcoming)
+    benchmark.pedantic(lambda: next(upcoming), rounds=30, iterations=32)
