@@ -43,10 +43,11 @@ def attempt_somehow(run: Run, chance: random.Random, folder: Path, corpora: list
     """Fork somewhere, with one shard lost for a while; what was handed over."""
     lookup = Lookup(run)
     parent = chance.choice(lookup.tree.numbers)
+    fork = chance.randint(lookup.tree.attempt(parent).fork_step, lookup.complete[parent])
     settings: dict[str, Any] = {}
     if chance.random() < 0.4:
         settings["global_batch"] = chance.choice([2, 4, 8])
-    if chance.random() < 0.3:
+    if chance.random() < 0.3 and fork > 0:  # from step 0 on, another corpus is another plan, and refused
         settings["corpus"] = chance.choice(corpora)
     shard, lost = folder / "web" / "c.jsonl", chance.random() < 0.3
     if lost:
@@ -57,7 +58,7 @@ def attempt_somehow(run: Run, chance: random.Random, folder: Path, corpora: list
             world_size=chance.choice([1, 2]),
             microbatch_size=1,
             parent=parent,
-            from_step=chance.randint(lookup.tree.attempt(parent).fork_step, lookup.complete[parent]),
+            from_step=fork,
             steps=chance.randint(1, 6),
             **settings,
         )
