@@ -58,8 +58,9 @@ def build(
 ) -> int:
     """Scan shards into a manifest.
 
-    PATHS are folders, files, patterns or URLs, each with or without a name: NAME=PATH. An interrupted build goes on
-    where it stopped when the same command is given again.
+    PATHS are folders, files, patterns or URLs, each with or without a name: NAME=PATH. A dataset of the Hugging Face
+    hub is hf://datasets/OWNER/NAME[@REVISION][#CONFIG[/SPLIT]]. An interrupted build goes on where it stopped when the
+    same command is given again.
     """
     from dataguard.corpus.build import BuildProgress, build_manifest_file
     from dataguard.corpus.formats.protocol import ScanOptions

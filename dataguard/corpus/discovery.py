@@ -160,7 +160,7 @@ def _collect(
     named = {pick.path: pick.spelled for pick in spec.picks if pick.path}
     kept: dict[str, Entry] = {}
     everything: dict[str, set[str]] = {}
-    for path, spelled in named.items():
+    for path, spelled in list(named.items()):
         kept[path] = _named_entry(root, path, spelled)
     for pick in spec.picks:
         if pick.path:
@@ -173,6 +173,9 @@ def _collect(
             everything.setdefault(folder, set()).add(name)
         for entry in met:
             if entry.path in kept:
+                continue
+            if pick.files and not entry.trouble:  # named one by one, by the dataset itself
+                kept[entry.path], named[entry.path] = entry, f"{entry.path} of {pick.spelled}"
                 continue
             path = readable(entry.path)
             reason, serious = entry.trouble, entry.is_serious
@@ -187,6 +190,13 @@ def _collect(
                 ignored.append(IgnoredFile(source=spec.name, path=path, reason=reason, is_serious=serious))
             else:
                 kept[entry.path] = entry
+        ignored += [
+            IgnoredFile(
+                source=spec.name, path=path, reason=f"a data file of {pick.spelled}, not there", is_serious=True
+            )
+            for path in pick.files
+            if path not in kept
+        ]
     ordered = sorted(kept.values(), key=lambda entry: entry.path.encode())
     arranged = arrange(root, _once(spec, ordered, ignored), met=everything, named=named)
     ignored += [
@@ -204,6 +214,9 @@ def _met(root: Root, pick: Pick) -> Iterator[Entry]:
             # an unreadable folder is told where it may hold what was asked for
             if pattern.matches(entry.path) or (entry.is_serious and (not entry.path or pattern.may_hold(entry.path))):
                 yield entry
+    elif pick.files:
+        wanted = frozenset(pick.files)
+        yield from (entry for entry in root.walk() if entry.path in wanted)
     elif pick.under:
         front = pick.under + "/"
         inside = root.walk(lambda path: path.startswith(front) or front.startswith(path + "/"))

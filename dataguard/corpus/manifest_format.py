@@ -55,6 +55,8 @@ class SourceHeader(msgspec.Struct, frozen=True, kw_only=True):
     text_field: str
     root: str
     """Where its shards lay when the manifest was built; outside the digest."""
+    revision: str = ""
+    """Hash of the commit that its shards were read at, empty where they have none; outside the digest."""
 
 
 class ManifestHeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dataguard.core.manifest import Manifest
 from dataguard.corpus.formats.protocol import ScanOptions
+from dataguard.corpus.hub import revision_of
 from dataguard.corpus.manifest_format import (
     BLOCK_COLUMNS,
     CHECK_KEY,
@@ -60,7 +61,13 @@ def write_manifest(
         version=FORMAT_VERSION,
         digest=manifest.digest,
         sources=tuple(
-            SourceHeader(name=source.name, kind=source.kind, text_field=source.text_field, root=roots[source.name])
+            SourceHeader(
+                name=source.name,
+                kind=source.kind,
+                text_field=source.text_field,
+                root=roots[source.name],
+                revision=revision_of(roots[source.name]),
+            )
             for source in manifest.sources
         ),
         scan={name: value for name, value in sorted(asdict(options).items()) if isinstance(value, int)},

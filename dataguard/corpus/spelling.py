@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from dataguard.corpus.storage import RemoteRoot, canonical, is_url, native, readable
-from dataguard.errors import UsageError
+from dataguard.corpus.hub import find_dataset, is_hub
+from dataguard.corpus.storage import RemoteRoot, canonical, is_url, native, open_root, readable
+from dataguard.errors import EnvironmentFailed, UsageError
 
 __all__ = ["Pattern", "Pick", "SourceSpec", "understand"]
 
@@ -42,6 +43,8 @@ class Pick:
     """Relative to the root; empty for none."""
     under: str = ""
     """A folder relative to the root, all of which is meant; empty for the whole root."""
+    files: tuple[str, ...] = ()
+    """Files relative to the root, which are all that is meant; empty where another field says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +73,11 @@ def understand(sources: Sequence[str]) -> tuple[SourceSpec, ...]:
         if name:
             named.setdefault(name, []).append((root, pick))
     specs = [_joined(name, parts) for name, parts in named.items()]
-    taken, seen = set(named), dict[tuple[str, str, str], str]()
+    taken, seen = set(named), dict[tuple[object, ...], str]()
     for name, root, pick in asked:
         if name:
             continue
-        key = (root if is_url(root) else os.path.realpath(native(root)), pick.path, pick.pattern)
+        key = (root if is_url(root) else os.path.realpath(native(root)), pick.path, pick.pattern, pick.files)
         if key in seen:
             raise UsageError(
                 f"{pick.spelled} is the same as {seen[key]}",
@@ -205,14 +208,26 @@ def _utf8(folder: str) -> str:
 
 
 def _remote(where: str) -> tuple[str, Pick]:
+    spelled = where
+    if is_hub(where):
+        dataset = find_dataset(where)
+        if dataset.files:
+            return dataset.root, Pick(spelled=spelled, files=dataset.files)
+        where = f"{dataset.root}/{dataset.path}"
     scheme, sign, rest = where.rpartition("://")
     parts = rest.split("/")
     plain = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), None)
     if plain is not None:
-        return scheme + sign + "/".join(parts[:plain]), Pick(spelled=where, pattern="/".join(parts[plain:]))
-    if RemoteRoot(where).is_file():
-        return scheme + sign + "/".join(parts[:-1]), Pick(spelled=where, path=parts[-1])
-    return where.rstrip("/") if rest else where, Pick(spelled=where)
+        return scheme + sign + "/".join(parts[:plain]), Pick(spelled=spelled, pattern="/".join(parts[plain:]))
+    root = open_root(where)
+    assert isinstance(root, RemoteRoot)
+    try:
+        is_file = root.is_file()
+    except OSError as error:
+        raise EnvironmentFailed(f"{spelled} cannot be looked at", found=error.strerror or str(error)) from error
+    if is_file:
+        return scheme + sign + "/".join(parts[:-1]), Pick(spelled=spelled, path=parts[-1])
+    return where.rstrip("/") if rest else where, Pick(spelled=spelled)
 
 
 def _joined(name: str, parts: list[tuple[str, Pick]]) -> SourceSpec:
@@ -243,7 +258,8 @@ def _joined(name: str, parts: list[tuple[str, Pick]]) -> SourceSpec:
                 spelled=pick.spelled,
                 path=front + pick.path if pick.path else "",
                 pattern=front + pick.pattern if pick.pattern else "",
-                under="" if pick.path or pick.pattern else below,
+                under="" if pick.path or pick.pattern or pick.files else below,
+                files=tuple(front + file for file in pick.files),
             )
         )
     return SourceSpec(name=name, root=shared, picks=tuple(picks))
@@ -255,7 +271,8 @@ def _called(root: str, pick: Pick) -> str:
         while (shorter := _SUFFIX.sub("", stem)) and shorter != stem:
             stem = shorter
     else:
-        stem = (root if is_url(root) else canonical(os.path.realpath(native(root)))).rstrip("/").rpartition("/")[2]
+        where = root.partition("@")[0] if is_hub(root) else root
+        stem = (where if is_url(where) else canonical(os.path.realpath(native(where)))).rstrip("/").rpartition("/")[2]
     clean = re.sub(r"[/=\x00-\x1f\x7f\ud800-\udfff]+", "-", stem).strip()
     return clean or "root"
 

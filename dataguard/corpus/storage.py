@@ -126,6 +126,10 @@ def open_root(where: str | os.PathLike[str]) -> Root:
     text = os.fspath(where)
     if text.startswith("file://"):
         text = text.removeprefix("file://")
+    if text.startswith("hf://"):
+        from dataguard.corpus.hub import HubRoot
+
+        return HubRoot(text)
     return RemoteRoot(text) if is_url(text) else LocalRoot(text)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dataguard.corpus.discovery import Discovery, discover
+from dataguard.corpus.hub import HubDataset
 from dataguard.corpus.ignoring import why_ignored
 from dataguard.errors import InputError, UsageError
 from tests.corpus.making import jsonl, lines, npy, parquet, put
@@ -243,3 +244,21 @@ def test_remote_folders_and_patterns(tmp_path: Path) -> None:
         ("r", "a/.hidden.jsonl", "hidden"),
         ("r", "page.html", "unknown kind"),
     ]
+
+
+def test_files_that_a_dataset_names_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jsonl(tmp_path / "en/train.jsonl", ["a"])
+    jsonl(tmp_path / "en/test.jsonl", ["b"])
+    put(tmp_path / "en/page.html", b"<html>")
+    files = ["en/train.jsonl", "en/gone.jsonl"]
+    where = "hf://datasets/org/web#en"
+    monkeypatch.setattr(
+        "dataguard.corpus.spelling.find_dataset", lambda _: HubDataset(root=str(tmp_path), files=tuple(files))
+    )
+    found = discover([where])
+    assert [shard.path for shard in found.sources[0].shards] == ["en/train.jsonl"]
+    (missing,) = found.ignored
+    assert (missing.path, missing.is_serious) == ("en/gone.jsonl", True)
+    files[:] = ["en/page.html", "en/train.jsonl"]
+    with pytest.raises(UsageError, match=r"en/page\.html of hf://datasets/org/web#en is of unknown kind"):
+        discover([where])
