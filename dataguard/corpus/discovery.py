@@ -6,8 +6,9 @@
    (saved_datasets.py) take that order in the places that they have.
 3. Hidden, temporary and marker files are ignored (ignoring.py); a file reached by two spellings counts once; what
    cannot be a shard (a broken link, a fifo, a name that is no UTF-8, ...) is told.
-4. The first bytes of each remaining file decide its format. A file of unknown kind is ignored where it was found in a
-   folder, and refused where it was named on the command line.
+4. The first bytes of each remaining file decide its format, and files that make one shard are put together
+   (companions.py). A file of unknown kind is ignored where it was found in a folder, and refused where it was named on
+   the command line.
 
 Nothing disappears without a count: every file met is a shard or an `IgnoredFile` with its reason.
 """
@@ -19,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dataguard.core.manifest import SourceKind
+from dataguard.corpus.companions import Pair, pairs_among
 from dataguard.corpus.ignoring import why_ignored
 from dataguard.corpus.recognition import all_formats, format_named, recognise
 from dataguard.corpus.saved_datasets import arrange
@@ -130,9 +132,16 @@ def _discover_source(
 
     with ThreadPoolExecutor(max_workers=_HEAD_THREADS, thread_name_prefix="dataguard-discover") as pool:
         looked = list(pool.map(look, entries))
+    formats = {entry.path: shard.format if shard else "" for entry, shard in zip(entries, looked, strict=True)}
+    pairs = pairs_among(root, formats, format_name)
+    by_path = {path: pair for pair in pairs for path in pair.paths}
     shards = []
     for entry, shard in zip(entries, looked, strict=True):
-        if shard is not None:
+        pair = by_path.get(entry.path)
+        if pair is not None:
+            if entry.path == pair.path or pair.path not in formats:  # in the place of the file that names it
+                shards.append(_of_pair(pair))
+        elif shard is not None:
             shards.append(shard)
         elif entry.path in named:
             raise UsageError(
@@ -150,6 +159,10 @@ def _discover_source(
         FoundSource(name=spec.name, root=root.url, kind=_kind_of(spec, shards), shards=tuple(shards)),
         ignored,
     )
+
+
+def _of_pair(pair: Pair) -> FoundShard:
+    return FoundShard(path=pair.path, size_bytes=pair.size_bytes, format=pair.format, compression="none")
 
 
 def _collect(

@@ -61,6 +61,7 @@ def _digest(job: ScanJob) -> str | None:
         size_bytes=job.size_bytes,
         compression=job.compression,
         counter=ByteCounter(),
+        format_name=job.format,
     )
     try:
         return shard_digest(shard)[0]

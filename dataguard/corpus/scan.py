@@ -88,6 +88,9 @@ class ShardScan(msgspec.Struct, frozen=True, kw_only=True):
     """Of the shard as a whole."""
     ignored_lines: int
     bytes_read: int
+    num_documents: int | None = None
+    """Of a token shard, where it knows its documents."""
+    num_sequences: int | None = None
 
 
 def scan_shard(job: ScanJob) -> ShardScan:
@@ -97,18 +100,27 @@ def scan_shard(job: ScanJob) -> ShardScan:
         return _unreadable(job, job.trouble, counter)
     root = open_root(job.root)
     shard = StoredShard(
-        root, name=job.name, path=job.path, size_bytes=job.size_bytes, compression=job.compression, counter=counter
+        root,
+        name=job.name,
+        path=job.path,
+        size_bytes=job.size_bytes,
+        compression=job.compression,
+        counter=counter,
+        format_name=job.format,
     )
     try:
-        stamp = root.stamp(job.path)
-        shard.size_bytes = root.size_bytes(job.path)
+        if shard.companions and (gone := shard.missing()):
+            there = ", ".join(file.path for file in shard.files if file.path not in gone)
+            return _excluded(job, "missing-half", f"{', '.join(gone)} is missing, there is only {there}", "", counter)
+        stamp = shard.stamp()
+        shard.size_bytes = shard.size_now()
         digest, size_bytes = shard_digest(shard)
         scan = _scan(job, shard, digest, size_bytes, counter)
-        if root.stamp(job.path) != stamp or size_bytes != shard.size_bytes:
+        if shard.stamp() != stamp or size_bytes != shard.size_bytes:
             return _excluded(
                 job,
                 "changed-while-scanned",
-                f"{size_bytes:,} bytes when scanned, {root.size_bytes(job.path):,} now",
+                f"{size_bytes:,} bytes when scanned, {shard.size_now():,} now",
                 digest,
                 counter,
             )
@@ -171,6 +183,8 @@ def _scan_format(job: ScanJob, shard: StoredShard, digest: str, size_bytes: int,
         findings=findings,
         ignored_lines=end.ignored_lines,
         bytes_read=counter.total,
+        num_documents=None if effect == "excluded" else end.num_documents,
+        num_sequences=None if effect == "excluded" else end.num_sequences,
     )
 
 

@@ -127,7 +127,7 @@ class ShardCache:
             self._begin()
         key = shard.key
         place = f"{key}\n{shard.stored.where}"
-        stamp = shard.stored.root.stamp(shard.stored.path) or "-"  # a missing shard is missing, cached or not
+        stamp = shard.stored.stamp() or "-"  # a missing shard is missing, cached or not
         if not self._is_usable or self._bypassed.get(place) == stamp:
             return None
         with self._lock:
@@ -180,7 +180,7 @@ class ShardCache:
         try:
             if path.exists():
                 return  # another process was quicker
-            stamp = shard.stored.root.stamp(shard.stored.path) or "-"
+            stamp = shard.stored.stamp() or "-"
             self._decode(shard, path)
             self._keep_stamp(shard, key, stamp)
             self._evict(keep=path)
@@ -215,9 +215,9 @@ class ShardCache:
 
     def _keep_stamp(self, shard: CachedShard, key: str, stamp: str) -> None:
         """Remember a stamp under which the shard was right, unless it is so young that a change could share it."""
-        if stamp == "-" or shard.stored.root.stamp(shard.stored.path) != stamp:
+        if stamp == "-" or shard.stored.stamp() != stamp:
             return
-        written_ns = shard.stored.root.changed_ns(shard.stored.path)
+        written_ns = shard.stored.changed_ns()
         if written_ns is not None and self._clock_ns() - written_ns < _SETTLED_NS:
             return
         path = self.folder / f"{key}.stamps"

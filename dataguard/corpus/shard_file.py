@@ -2,17 +2,22 @@
 
 `StoredShard` is the `ShardFile` of formats/protocol.py over a `Root` (storage.py). It holds no handle, so it is safe
 for several threads and across forks.
+
+A shard of several files (companions.py) is one here: sizes add up, it changed when any file of it did, and its digest
+is taken over the files in their order, then over their sizes, so that no byte can move from one to the other unseen.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import struct
 import threading
 from typing import Any, BinaryIO, cast
 
 import xxhash
 
+from dataguard.corpus.companions import companion_paths
 from dataguard.corpus.storage import Compression, Root
 from dataguard.errors import ShardDamaged
 
@@ -54,7 +59,15 @@ class StoredShard:
     """One shard behind its root: the `ShardFile` that formats read from. Safe for several threads and across forks."""
 
     def __init__(
-        self, root: Root, *, name: str, path: str, size_bytes: int, compression: Compression, counter: ByteCounter
+        self,
+        root: Root,
+        *,
+        name: str,
+        path: str,
+        size_bytes: int,
+        compression: Compression,
+        counter: ByteCounter,
+        format_name: str = "",
     ) -> None:
         self.root = root
         self.name = name
@@ -63,11 +76,44 @@ class StoredShard:
         self.local_path = root.local_path(path)
         self.compression = compression
         self._counter = counter
+        self.companions = tuple(
+            StoredShard(root, name=name, path=part, size_bytes=0, compression="none", counter=counter)
+            for part in companion_paths(format_name, path)
+        )
 
     @property
     def where(self) -> str:
         """Where its file is looked for, for messages."""
         return self.local_path or f"{self.root.url}/{self.path}"
+
+    @property
+    def files(self) -> tuple[StoredShard, ...]:
+        """All of its files, in the order of its digest."""
+        return (self, *self.companions)
+
+    def size_now(self) -> int:
+        """Bytes of all its files as they are now. FileNotFoundError or another OSError where that cannot be known."""
+        return sum(file.root.size_bytes(file.path) for file in self.files)
+
+    def missing(self) -> list[str]:
+        """Paths of those of its files that are not there."""
+        gone = []
+        for file in self.files:
+            try:
+                self.root.size_bytes(file.path)
+            except (FileNotFoundError, NotADirectoryError):
+                gone.append(file.path)
+        return gone
+
+    def stamp(self) -> str:
+        """What changes whenever one of its files is written to; empty where the storage promises no such thing."""
+        stamps = [self.root.stamp(file.path) for file in self.files]
+        return "+".join(stamps) if all(stamps) else ""
+
+    def changed_ns(self) -> int | None:
+        """When the last of its files was written to, in ns; None where a stamp needs no time to settle."""
+        times = [self.root.changed_ns(file.path) for file in self.files]
+        return max((time for time in times if time is not None), default=None)
 
     def open(self) -> BinaryIO:
         """The raw file, seekable; bytes are counted as they leave the storage."""
@@ -98,9 +144,9 @@ class StoredShard:
 
 
 def shard_digest(shard: StoredShard) -> tuple[str, int]:
-    """xxh3-128 of all bytes of a shard's file, hexadecimal, and their number.
+    """xxh3-128 of all bytes of a shard, hexadecimal, and their number.
 
-    It is read in pieces of 4 MiB.
+    Files are read in pieces of 4 MiB, one after the other; of several, their sizes are part of the digest.
 
     Raises
     ------
@@ -108,12 +154,17 @@ def shard_digest(shard: StoredShard) -> tuple[str, int]:
         As the storage raises it.
     """
     state = xxhash.xxh3_128()
-    size_bytes = 0
-    with shard.open() as file:
-        while part := file.read(_HASH_BYTES):
-            state.update(part)
-            size_bytes += len(part)
-    return state.hexdigest(), size_bytes
+    sizes = []
+    for stored in shard.files:
+        size_bytes = 0
+        with stored.open() as file:
+            while part := file.read(_HASH_BYTES):
+                state.update(part)
+                size_bytes += len(part)
+        sizes.append(size_bytes)
+    if len(sizes) > 1:
+        state.update(struct.pack(f"<{len(sizes)}Q", *sizes))
+    return state.hexdigest(), sum(sizes)
 
 
 class _Counted(io.RawIOBase):

@@ -122,6 +122,7 @@ class Shards:
                 size_bytes=entry.size_bytes,
                 compression=cast("Compression", entry.compression),
                 counter=self.counter,
+                format_name=entry.format,
             )
             found = _Opened(
                 entry=entry, stored=stored, format=format_named(entry.format), options=corpus.options[source]
@@ -245,7 +246,7 @@ class Shards:
         return BlockProblem(
             kind="missing" if is_missing else "unreadable",
             shard=opened.stored.name,
-            detail=f"{error.strerror or str(error) or type(error).__name__} ({opened.stored.where})",
+            detail=f"{error.strerror or str(error) or type(error).__name__} ({error.filename or opened.stored.where})",
             expected_shard_digest=opened.entry.digest,
         )
 

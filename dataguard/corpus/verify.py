@@ -63,13 +63,15 @@ def verify_shards(
             size_bytes=entry.size_bytes,
             compression="none",
             counter=ByteCounter(),
+            format_name=entry.format,
         )
-        digest, size_bytes, detail = None, None, ""
+        digest, size_bytes, detail, where = None, None, "", stored.where
         try:
             digest, size_bytes = shard_digest(stored)
             state: ShardState = "same" if digest == entry.digest else "changed"
         except (FileNotFoundError, NotADirectoryError) as error:
             state, detail = "missing", error.strerror or str(error)
+            where = error.filename or where  # of several files, the one
         except OSError as error:
             state, detail = "unreadable", error.strerror or str(error) or type(error).__name__
         if not entry.digest and state in {"same", "changed"}:
@@ -77,7 +79,7 @@ def verify_shards(
         return ShardCheck(
             shard=stored.name,
             state=state,
-            where=stored.where,
+            where=where,
             expected_digest=entry.digest,
             found_digest=digest,
             expected_bytes=entry.size_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,39 @@ def flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
     content[offset] ^= 0x01
     path.write_bytes(bytes(content))
+
+
+def megatron_files(
+    sequences: Sequence[Sequence[int]], documents: Sequence[int] | None = None, *, code: int = 8, modes: bool = False
+) -> tuple[bytes, bytes]:
+    """The ``.bin`` and ``.idx`` of these sequences; `documents` are the entries, one sequence each if not given."""
+    item = np.dtype({1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}[code])
+    lengths = [len(sequence) for sequence in sequences]
+    entries = range(len(sequences) + 1) if documents is None else documents
+    content = b"".join(np.array(sequence, item).tobytes() for sequence in sequences)
+    index = megatron_idx(lengths, entries, code=code, item_bytes=item.itemsize)
+    return content, index + (np.zeros(len(lengths), "i1").tobytes() if modes else b"")
+
+
+def megatron_idx(lengths: Sequence[int], entries: Iterable[int], *, code: int = 8, item_bytes: int = 2) -> bytes:
+    """An ``.idx`` over sequences of these lengths, without any ``.bin``."""
+    pointers, at = [], 0
+    for length in lengths:
+        pointers.append(at)
+        at += length * item_bytes
+    listed = list(entries)
+    return b"".join(
+        (
+            struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, code, len(lengths), len(listed)),
+            np.array(lengths, "<i4").tobytes(),
+            np.array(pointers, "<i8").tobytes(),
+            np.array(listed, "<i8").tobytes(),
+        )
+    )
+
+
+def megatron(prefix: Path, sequences: Sequence[Sequence[int]], documents: Sequence[int] | None = None) -> Path:
+    """A pair on disk; the path of its ``.bin``."""
+    content, index = megatron_files(sequences, documents)
+    put(prefix.with_suffix(".idx"), index)
+    return put(prefix.with_suffix(".bin"), content)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dataguard.corpus.formats.findings import effect_of as effect_of
     from dataguard.corpus.formats.findings import shard_effect as shard_effect
     from dataguard.corpus.formats.jsonl import JsonLines as JsonLines
+    from dataguard.corpus.formats.megatron import Megatron as Megatron
     from dataguard.corpus.formats.npy import NumpyTokens as NumpyTokens
     from dataguard.corpus.formats.parquet import Parquet as Parquet
     from dataguard.corpus.formats.protocol import BlockPlace as BlockPlace
@@ -44,6 +45,7 @@ _HOMES = {
     "Finding": "protocol",
     "Format": "protocol",
     "JsonLines": "jsonl",
+    "Megatron": "megatron",
     "NumpyTokens": "npy",
     "Parquet": "parquet",
     "ReadBlock": "protocol",
@@ -68,6 +70,7 @@ __all__ = [
     "Finding",
     "Format",
     "JsonLines",
+    "Megatron",
     "NumpyTokens",
     "Parquet",
     "ReadBlock",

@@ -74,6 +74,7 @@ class BlockPlace:
     offset_bytes: int = -1
     size_bytes: int = -1
     group: int = -1
+    """Row group or record batch; of tokens, how many documents begin in the block. -1 where there is no such thing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,10 @@ class ScanEnd:
     """Blank lines and the like: no records, counted nevertheless."""
     item_type: str = ""
     """NumPy dtype string of token ids as stored."""
+    num_documents: int | None = None
+    """Documents of a token shard, empty ones too; None where it does not know them."""
+    num_sequences: int | None = None
+    """Sequences that its documents are made of; None where it does not know them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +170,11 @@ class ShardFile(Protocol):
     local_path: str | None
     """A path for memory maps where the shard is a local file."""
     compression: Literal["none", "gzip", "zstd"]
+
+    @property
+    def companions(self) -> Sequence[ShardFile]:
+        """Its other files, by its format (corpus/companions.py); `size_bytes` counts them too."""
+        ...
 
     def open(self) -> BinaryIO:
         """The raw file, seekable."""

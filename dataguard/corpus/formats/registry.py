@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataguard.corpus.formats.arrow import ArrowIpc
 from dataguard.corpus.formats.jsonl import JsonLines
+from dataguard.corpus.formats.megatron import Megatron
 from dataguard.corpus.formats.npy import NumpyTokens
 from dataguard.corpus.formats.parquet import Parquet
 from dataguard.corpus.formats.protocol import Format
@@ -12,7 +13,15 @@ from dataguard.corpus.formats.webdataset import WebDataset
 
 __all__ = ["FORMATS", "WITHOUT_SIGN", "by_name", "recognise"]
 
-FORMATS: tuple[Format, ...] = (ArrowIpc(), JsonLines(), NumpyTokens(), Parquet(), PlainText(), WebDataset())
+FORMATS: tuple[Format, ...] = (
+    ArrowIpc(),
+    JsonLines(),
+    Megatron(),
+    NumpyTokens(),
+    Parquet(),
+    PlainText(),
+    WebDataset(),
+)
 """Every format there is, in order of their names."""
 
 WITHOUT_SIGN: frozenset[str] = frozenset({"text"})

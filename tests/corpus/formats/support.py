@@ -25,8 +25,9 @@ class MemoryShard:
         self.name = f"memory/{path}"
         self.path = path
         self.size_bytes = len(content)
-        self.local_path = None
+        self.local_path: str | None = None
         self.compression: Literal["none", "gzip", "zstd"] = compression or detect_compression(content[:8])
+        self.companions: list[MemoryShard] = []
         self.num_read = 0
 
     def open(self) -> BinaryIO:
