@@ -192,7 +192,9 @@ def _json_lines(name: str, content: bytes, trouble: str) -> Outcome:
     codes = [_judge(line, text_field)[0] for line in lines]
     counts = collections.Counter(code for code in codes if code)
     shard = [trouble] if trouble else []
-    if lines and (all(code in _NO_OBJECT for code in codes) or _is_one_document(lines, codes)):
+    # a line of which only a surrogate or the depth is wrong may be an object all the same
+    surely_none = ("invalid-json", "invalid-utf8", "not-an-object")
+    if lines and (all(code in surely_none for code in codes) or _is_one_document(lines, codes)):
         shard.append("not-json-lines")
     return _outcome(name, text_field, "jsonl", codes.count(""), counts, shard)
 
@@ -322,7 +324,7 @@ def _npy(name: str, path: Path, _: bytes) -> Outcome:
 def _megatron(name: str, path: Path, content: bytes) -> Outcome:
     """By the layout of Megatron-LM's indexed datasets; the index is told with its tokens, not apart."""
     if path.suffix == ".idx":
-        return Outcome(name, reasons=ANY)
+        return Outcome(name, reasons="companion")
     index = path.with_suffix(".idx").read_bytes()
     kind = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}[index[17]]
     num_sequences, num_documents = np.frombuffer(index, "<i8", 2, 18).tolist()

@@ -65,7 +65,7 @@ def _codes(result: BuildResult) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_each_bad_reader_costs_its_shard(web: Path, num_workers: int) -> None:
-    result = build_manifest([f"{web}/web"], num_workers=num_workers, timeout_seconds=3.0)
+    result = build_manifest([f"{web}/web"], num_workers=num_workers, timeout_seconds=1.5)
     codes = _codes(result)
     assert codes["dies.jsonl"] == ("reader-died", "the process that read it ended with signal 9")
     assert codes["hangs.jsonl"][0] == "reader-hung"
@@ -81,10 +81,12 @@ def test_the_command_ends_with_3_and_is_not_left_hanging(
     web: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(web)
-    asked = ["manifest", "build", "web", "-o", "M.parquet", "--isolate", "--scan-timeout-seconds", "3", "--json"]
+    asked = ["manifest", "build", "web", "-o", "M.parquet", "--isolate", "--scan-timeout-seconds", "1.5", "--json"]
     assert main(asked) == 3
     document = json.loads(capfd.readouterr().out)
     assert document["num_excluded"] == 4
+    for name in ("hangs", "dies"):
+        (web / f"web/{name}.jsonl").unlink()
     assert main([*asked, "--allow-damaged"]) == 0
     assert main(["manifest", "build", "web", "-o", "M.parquet", "--scan-timeout-seconds", "3"]) == 2
 
