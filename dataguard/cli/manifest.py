@@ -36,6 +36,9 @@ def manifest() -> None:
 @click.argument("paths", nargs=-1, required=True)
 @out_option("The manifest file to write.")
 @click.option("--text-field", default="text", show_default=True, help="The field or column that holds the text.")
+@click.option(
+    "--dtype", default="", metavar="TYPE", help="Type of the ids in .bin, .raw, .tokens files without header."
+)
 @click.option("--format", "format_name", default="", metavar="NAME", help="Read every file as this format, e.g. text.")
 @limit_options
 @isolation_options
@@ -47,6 +50,7 @@ def build(
     paths: tuple[str, ...],
     out: Path,
     text_field: str,
+    dtype: str,
     format_name: str,
     isolate: bool,
     scan_timeout_seconds: float | None,
@@ -78,7 +82,7 @@ def build(
         result, header = build_manifest_file(
             paths,
             out,
-            options=ScanOptions(text_field=text_field, **given),
+            options=ScanOptions(text_field=text_field, dtype=dtype, **given),
             format_name=format_name,
             num_workers=num_workers,
             timeout_seconds=timeout_seconds,

@@ -135,7 +135,7 @@ def build_manifest(
     options = options or ScanOptions()
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"{num_workers} workers cannot scan", allowed="at least 1")
-    found = discover(sources, format_name=format_name, leave_out=leave_out, counter=ByteCounter())
+    found = discover(sources, options=options, format_name=format_name, leave_out=leave_out, counter=ByteCounter())
     jobs = [job for source in found.sources for job in _jobs(source, options)]
     total_bytes = sum(job.size_bytes for job in jobs)
     if num_workers is None:

@@ -24,6 +24,8 @@ __all__ = ["Pair", "companion_paths", "pairs_among"]
 
 _COMPANIONS = {"megatron": (".bin", ".idx")}
 """Format -> endings of its files, the one that names the shard first."""
+_UNTOLD = ("", "raw")
+"""Formats of a file whose own bytes do not tell what it is."""
 _MEGATRON_NAME = re.compile(r"_(document|sentence)\.bin$")
 
 
@@ -77,13 +79,13 @@ def pairs_among(root: Root, formats: Mapping[str, str], format_name: str = "") -
         for path, kind in formats.items():
             if path.endswith(second):
                 main = path.removesuffix(second) + first
-                unknown = not formats[main] if main in formats else _size(root, main) is not None
+                unknown = formats[main] in _UNTOLD if main in formats else _size(root, main) is not None
                 if kind == name or (not kind and unknown):
                     pairs[main] = _pair(root, name, main)
-            elif path.endswith(first) and not kind and path not in pairs:
+            elif path.endswith(first) and kind in _UNTOLD and path not in pairs:
                 if _size(root, *companion_paths(name, path)) is not None:
                     pairs[path] = _pair(root, name, path)
-                else:
+                elif not kind:
                     lone.append(path)
         for path in lone:
             if pairs or _MEGATRON_NAME.search(path):

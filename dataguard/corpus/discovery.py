@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from dataguard.core.manifest import SourceKind
 from dataguard.corpus.companions import Pair, pairs_among
+from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.corpus.ignoring import why_ignored
 from dataguard.corpus.recognition import all_formats, format_named, recognise
 from dataguard.corpus.saved_datasets import arrange
@@ -32,7 +33,9 @@ from dataguard.errors import InputError, UsageError
 __all__ = ["Discovery", "FoundShard", "FoundSource", "IgnoredFile", "discover"]
 
 _HEAD_THREADS = 8
-_HOW_TO_FORCE = "give --format NAME where the content does not tell, as with plain text"
+_HOW_TO_FORCE = (
+    "give --format NAME or --dtype where the content does not tell, as with plain text or ids without header"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,7 @@ class Discovery:
 def discover(
     sources: Sequence[str],
     *,
+    options: ScanOptions | None = None,
     format_name: str = "",
     leave_out: Callable[[Root, str], bool] | None = None,
     counter: ByteCounter | None = None,
@@ -94,6 +98,8 @@ def discover(
     ----------
     sources
         ``PATH`` or ``NAME=PATH``: folders, files, patterns, URLs.
+    options
+        Of the scan; some of them say what a file is.
     format_name
         The only format that is wanted, for files that their content does not tell or tells wrongly; empty for any.
     leave_out
@@ -110,25 +116,38 @@ def discover(
     known = [entry.name for entry in all_formats()]
     if format_name and format_name not in known:
         raise UsageError(f"no format is called {format_name!r}", allowed=", ".join(known))
+    options = options or ScanOptions()
+    if format_name == "raw" and not options.dtype:
+        raise UsageError("ids without a header do not say of which type they are", todo="give it: --dtype uint16")
+    wanted = _Wanted(options=options, format_name=format_name)
     counter = counter or ByteCounter()
     found, ignored = [], list[IgnoredFile]()
     for spec in understand(sources):
-        source, others = _discover_source(spec, format_name, leave_out or (lambda _root, _path: False), counter)
+        source, others = _discover_source(spec, wanted, leave_out or (lambda _root, _path: False), counter)
         found.append(source)
         ignored.extend(others)
     return Discovery(sources=tuple(found), ignored=tuple(ignored))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What files are looked at for."""
+
+    options: ScanOptions
+    format_name: str
+    """The only format that is wanted, empty for any."""
+
+
 def _discover_source(
-    spec: SourceSpec, format_name: str, leave_out: Callable[[Root, str], bool], counter: ByteCounter
+    spec: SourceSpec, wanted: _Wanted, leave_out: Callable[[Root, str], bool], counter: ByteCounter
 ) -> tuple[FoundSource, list[IgnoredFile]]:
-    root = open_root(spec.root)
+    root, format_name = open_root(spec.root), wanted.format_name
     entries, ignored, named = _collect(spec, root, leave_out)
     if not entries and not any(item.is_serious for item in ignored):
         raise _nothing(spec, ignored)
 
     def look(entry: Entry) -> FoundShard | None:
-        return _look(spec, root, entry, format_name, counter)
+        return _look(spec, root, entry, wanted, counter)
 
     with ThreadPoolExecutor(max_workers=_HEAD_THREADS, thread_name_prefix="dataguard-discover") as pool:
         looked = list(pool.map(look, entries))
@@ -275,7 +294,7 @@ def _once(spec: SourceSpec, entries: list[Entry], ignored: list[IgnoredFile]) ->
     return kept
 
 
-def _look(spec: SourceSpec, root: Root, entry: Entry, format_name: str, counter: ByteCounter) -> FoundShard | None:
+def _look(spec: SourceSpec, root: Root, entry: Entry, wanted: _Wanted, counter: ByteCounter) -> FoundShard | None:
     shard = StoredShard(
         root,
         name=f"{spec.name}/{entry.path}",
@@ -285,7 +304,7 @@ def _look(spec: SourceSpec, root: Root, entry: Entry, format_name: str, counter:
         counter=counter,
     )
     try:
-        seen = recognise(shard, format_name)
+        seen = recognise(shard, wanted.format_name, wanted.options)
     except OSError as error:
         trouble = error.strerror or str(error)
         return FoundShard(path=entry.path, size_bytes=entry.size_bytes, format="", compression="none", trouble=trouble)

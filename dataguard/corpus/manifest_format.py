@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -67,8 +67,8 @@ class ManifestHeader(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """SHA-256 of the manifest's canonical bytes, hexadecimal."""
     sources: tuple[SourceHeader, ...]
-    scan: dict[str, int]
-    """Limits of the scan by name (`ScanOptions`), which reading keeps to: ``block_bytes``, ``max_record_bytes``, ..."""
+    scan: dict[str, int | str]
+    """Options of the scan by name (`ScanOptions`), which reading keeps to: ``block_bytes``, ``dtype``, ..."""
     num_blocks: int
     """Rows of the file."""
     num_findings: int
@@ -81,7 +81,8 @@ class ManifestHeader(msgspec.Struct, frozen=True, kw_only=True):
     def options_of(self, source: str) -> ScanOptions:
         """What reading a source of this manifest is told, so that it rejects what the scan rejected."""
         text_field = next(entry.text_field for entry in self.sources if entry.name == source)
-        return ScanOptions(text_field=text_field, **self.scan)
+        kept: dict[str, Any] = {**self.scan}
+        return ScanOptions(text_field=text_field, **kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ def write_manifest(
             )
             for source in manifest.sources
         ),
-        scan={name: value for name, value in sorted(asdict(options).items()) if isinstance(value, int)},
+        scan={name: value for name, value in sorted(asdict(options).items()) if name != "text_field" and value != ""},
         num_blocks=len(manifest.blocks),
         num_findings=len(manifest.rejected) + sum(map(len, details.shard_findings.values())),
         ignored_lines=int(details.ignored_lines.sum()),

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dataguard.corpus.formats.protocol import Format
+from dataguard.corpus.formats.protocol import Format, ScanOptions
+from dataguard.corpus.formats.raw import is_raw_name
 from dataguard.corpus.formats.streams import decode_head, detect_compression
 from dataguard.corpus.shard_file import StoredShard
 from dataguard.corpus.storage import Compression
@@ -19,6 +20,7 @@ from dataguard.errors import ManifestDamaged
 __all__ = ["Recognised", "all_formats", "format_named", "recognise"]
 
 _HEAD_BYTES = 1 << 16
+_DEFAULTS = ScanOptions()
 _BY_CONTENT, _BY_SIGN = 2, 3  # as `Format.recognise` counts
 _ENDINGS: tuple[tuple[str, Compression], ...] = (
     (".gz", "gzip"),
@@ -55,7 +57,7 @@ def format_named(name: str) -> Format:
     )
 
 
-def recognise(shard: StoredShard, format_name: str = "") -> Recognised | None:
+def recognise(shard: StoredShard, format_name: str = "", options: ScanOptions = _DEFAULTS) -> Recognised | None:
     """The format and compression of a file, None where it is of unknown kind.
 
     Parameters
@@ -65,6 +67,9 @@ def recognise(shard: StoredShard, format_name: str = "") -> Recognised | None:
     format_name
         The only format that is wanted: None where the file is not of it. A format without a sign of its own takes
         whatever has no other format's sign.
+    options
+        Of the scan. Where a type of ids is given, a file that no format knows and that is called as such files are
+        holds ids and nothing else.
 
     Raises
     ------
@@ -73,15 +78,36 @@ def recognise(shard: StoredShard, format_name: str = "") -> Recognised | None:
     """
     with shard.open() as file:
         head = file.read(_HEAD_BYTES)
+    found = _recognised(head, shard.path, format_name)
+    if found is not None and found.format != "raw":
+        return found
+    is_raw = options.dtype and (format_name == "raw" or (not format_name and is_raw_name(shard.path)))
+    return Recognised(format="raw", compression=_compression_of_ids(head, shard.path)) if is_raw else None
+
+
+def _compression_of_ids(head: bytes, path: str) -> Compression:
+    """As the name says, or as the content does; ids may begin as a compressed stream does and be none."""
+    said = _said(path)
+    if said != "none":
+        return said
+    inside = detect_compression(head)
+    return inside if inside != "none" and decode_head(head, 1) else "none"
+
+
+def _said(path: str) -> Compression:
+    return next((kind for ending, kind in _ENDINGS if path.lower().endswith(ending)), "none")
+
+
+def _recognised(head: bytes, path: str, format_name: str) -> Recognised | None:
     inside = detect_compression(head)
     if inside != "none":
-        found = _best(decode_head(head, _HEAD_BYTES), _plain_name(shard.path), format_name)
+        found = _best(decode_head(head, _HEAD_BYTES), _plain_name(path), format_name)
         return Recognised(format=found[1], compression=inside) if found else None
-    plain = _best(head, shard.path, format_name)
-    said: Compression = next((kind for ending, kind in _ENDINGS if shard.path.lower().endswith(ending)), "none")
+    plain = _best(head, path, format_name)
+    said = _said(path)
     if said == "none" or (plain and plain[0] >= _BY_CONTENT):
         return Recognised(format=plain[1], compression="none") if plain else None
-    by_name = _best(b"", _plain_name(shard.path), format_name)
+    by_name = _best(b"", _plain_name(path), format_name)
     return Recognised(format=by_name[1], compression=said) if by_name else None
 
 

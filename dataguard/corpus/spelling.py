@@ -28,7 +28,9 @@ __all__ = ["Pattern", "Pick", "SourceSpec", "understand"]
 
 _MAGIC = re.compile(r"[*?\[]")
 _NAME = re.compile(r"[^/=\s\x00-\x1f\x7f](?:[^/=\x00-\x1f\x7f]*[^/=\s\x00-\x1f\x7f])?")
-_SUFFIX = re.compile(r"\.(gz|gzip|zst|zstd|json|jsonl|ndjson|parquet|pq|npy|tar|tgz|txt)$", re.IGNORECASE)
+_SUFFIX = re.compile(
+    r"\.(gz|gzip|zst|zstd|json|jsonl|ndjson|parquet|pq|npy|bin|idx|raw|tokens|tar|tgz|txt)$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

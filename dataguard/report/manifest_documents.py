@@ -119,7 +119,7 @@ class ManifestShown(ManifestFacts, frozen=True, kw_only=True):
     """The answer of ``manifest show``."""
 
     version: int
-    scan: dict[str, int]
+    scan: dict[str, int | str]
 
 
 class ShardShown(msgspec.Struct, frozen=True, kw_only=True):

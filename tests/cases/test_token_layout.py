@@ -1,4 +1,4 @@
-"""K5 and K6, token layout and integer width: empty files, byte orders, lengths that lie, offsets past 4 GiB. G10."""
+"""K5, token layout: documents and sequences of pairs, empty files, byte orders, lengths that lie. G09, G10."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataguard.corpus.formats import BlockPlace, NumpyTokens, ScanOptions
+from dataguard.corpus.formats import BlockPlace, Megatron, NumpyTokens, ScanOptions
 from dataguard.errors import ShardDamaged
 from tests.corpus.formats.framing import gzip_member, zstd_frame
 from tests.corpus.formats.support import FileShard, MemoryShard, Seen, look
+from tests.corpus.making import megatron_files
 
 
 def _file(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
@@ -23,6 +24,48 @@ def _file(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
 
 def _look(content: bytes, **options: Any) -> Seen:
     return look(NumpyTokens(), MemoryShard(content, "x.npy"), **options)
+
+
+def _pair(content: bytes, index: bytes) -> MemoryShard:
+    shard = MemoryShard(content, "x.bin", "none")
+    shard.companions = [MemoryShard(index, "x.idx", "none")]
+    return shard
+
+
+@pytest.mark.parametrize("code", [8, 4])
+def test_g09_documents_and_sequences_are_kept_apart(code: int) -> None:
+    shard = _pair(*megatron_files([[5, 6, 7], [], [8, 9], [10, 11, 12, 13]], [0, 1, 2, 4], code=code))
+    seen = look(Megatron(), shard)
+    assert seen.tokens == [5, 6, 7, 8, 9, 10, 11, 12, 13]
+    assert (seen.effect, seen.end.num_documents, seen.end.num_sequences) == ("clean", 3, 4)
+    found = Megatron().boundaries(shard, 0, 9, ScanOptions())
+    documents = [seen.tokens[start:stop] for start, stop in found.documents.tolist()]
+    assert documents == [[5, 6, 7], [], [8, 9, 10, 11, 12, 13]]
+    assert found.sequences.tolist() == [[0, 3], [3, 3], [3, 5], [5, 9]]
+    # the empty document stands where the third begins, and shifts nothing
+    behind = Megatron().boundaries(shard, 3, 4, ScanOptions())
+    assert (behind.first_document, behind.documents.tolist()) == (1, [[3, 3], [3, 9]])
+
+
+def test_g10_a_pair_without_sequences() -> None:
+    shard = _pair(*megatron_files([]))
+    seen = look(Megatron(), shard)
+    assert (seen.tokens, seen.effect, seen.end.num_documents, seen.end.item_type) == ([], "clean", 0, "<u2")
+    assert Megatron().boundaries(shard, 0, 0, ScanOptions()).documents.tolist() == []
+
+
+def test_g09_and_g10_as_given(shared: Path) -> None:
+    for name, tokens, spans in (
+        ("G09/u16", list(range(5, 14)), [[0, 3], [3, 3], [3, 9]]),
+        ("G09/i32", list(range(5, 14)), [[0, 3], [3, 3], [3, 9]]),
+        ("G10/empty", [], []),
+    ):
+        path = shared / "cases/given" / f"{name}.bin"
+        shard = FileShard(path, "none")
+        shard.companions = [FileShard(path.with_suffix(".idx"), "none")]
+        seen = look(Megatron(), shard)
+        assert (seen.tokens, seen.effect) == (tokens, "clean")
+        assert Megatron().boundaries(shard, 0, len(tokens), ScanOptions()).documents.tolist() == spans
 
 
 def test_g10_empty_files_byte_orders_and_fortran() -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dataguard.corpus.formats.protocol import ScannedBlock as ScannedBlock
     from dataguard.corpus.formats.protocol import ScanOptions as ScanOptions
     from dataguard.corpus.formats.protocol import ShardFile as ShardFile
+    from dataguard.corpus.formats.raw import RawTokens as RawTokens
     from dataguard.corpus.formats.registry import FORMATS as FORMATS
     from dataguard.corpus.formats.registry import by_name as by_name
     from dataguard.corpus.formats.registry import recognise as recognise
@@ -48,6 +49,7 @@ _HOMES = {
     "Megatron": "megatron",
     "NumpyTokens": "npy",
     "Parquet": "parquet",
+    "RawTokens": "raw",
     "ReadBlock": "protocol",
     "ScanEnd": "protocol",
     "ScanOptions": "protocol",
@@ -73,6 +75,7 @@ __all__ = [
     "Megatron",
     "NumpyTokens",
     "Parquet",
+    "RawTokens",
     "ReadBlock",
     "ScanEnd",
     "ScanOptions",

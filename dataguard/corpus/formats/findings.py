@@ -86,6 +86,7 @@ _EXCLUDED = {
     "reader-hung": "the reader of the file did not end within the time limit",
     "too-short": "the file is shorter than its header says",
     "too-many-members": "the archive holds more members than the limit",
+    "unknown-type": "the file does not say of which type its ids are, and no type was given",
     "unreadable": "the file cannot be opened or read",
     "unreadable-batches": "no record batch can be decoded",
     "unreadable-groups": "no row group can be decoded",

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -142,6 +143,8 @@ class ScanOptions:
     """A record whose arrays and objects nest deeper is rejected; far beyond any data."""
     max_members: int = 1 << 20
     """An archive that holds more members is refused."""
+    dtype: str = ""
+    """NumPy type of the ids in files that do not say it, e.g. ``<u2``; empty where none was given."""
 
     def __post_init__(self) -> None:
         for name in _LIMITS:
@@ -149,6 +152,8 @@ class ScanOptions:
                 raise UsageError(f"{name} must be at least 1", found=f"{getattr(self, name):,}")
         if self.max_depth > MOST_DEPTH:
             raise UsageError(f"max_depth {self.max_depth:,} is more than decoders bear", allowed=f"1 to {MOST_DEPTH:,}")
+        if self.dtype:
+            object.__setattr__(self, "dtype", _integer_type(self.dtype))
 
     def may_expand_to(self, stored_bytes: int) -> int:
         """How many bytes so many stored bytes may decode to.
@@ -157,6 +162,19 @@ class ScanOptions:
         (500, 536870912)
         """
         return max(self.free_expansion_bytes, self.max_expansion * stored_bytes)
+
+
+def _integer_type(text: str) -> str:
+    """A type of ids as NumPy spells it, byte order included."""
+    try:
+        dtype = np.dtype(text)
+    except (TypeError, ValueError, SyntaxError):
+        dtype = None
+    if dtype is None or dtype.kind not in "iu":
+        raise UsageError(
+            f"{text!r} is no type of ids", allowed="an integer type of NumPy: uint16, uint32, '>u2', int64"
+        )
+    return dtype.str
 
 
 class ShardFile(Protocol):

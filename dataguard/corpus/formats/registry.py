@@ -8,6 +8,7 @@ from dataguard.corpus.formats.megatron import Megatron
 from dataguard.corpus.formats.npy import NumpyTokens
 from dataguard.corpus.formats.parquet import Parquet
 from dataguard.corpus.formats.protocol import Format
+from dataguard.corpus.formats.raw import RawTokens
 from dataguard.corpus.formats.text import PlainText
 from dataguard.corpus.formats.webdataset import WebDataset
 
@@ -19,12 +20,13 @@ FORMATS: tuple[Format, ...] = (
     Megatron(),
     NumpyTokens(),
     Parquet(),
+    RawTokens(),
     PlainText(),
     WebDataset(),
 )
 """Every format there is, in order of their names."""
 
-WITHOUT_SIGN: frozenset[str] = frozenset({"text"})
+WITHOUT_SIGN: frozenset[str] = frozenset({"raw", "text"})
 """Formats whose files nothing tells from others: they are read only where they are asked for by name."""
 
 

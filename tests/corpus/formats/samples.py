@@ -38,6 +38,8 @@ class Sample:
     """Whether a beginning of the file is a good file of fewer records (or of the same)."""
     is_stream: bool = True
     """Whether what is delivered of a cut file is a beginning of what the good one holds; else any part of it."""
+    has_end: bool = True
+    """Whether bytes behind a good file can be told from its own."""
     compressions: tuple[str, ...] = ("none", "gzip", "zstd")
     companion: tuple[str, bytes] | None = None
     """Path and content of the other file of the shard, which stays whole."""
@@ -126,6 +128,15 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "npy": [Sample(content=_npy(), path="x.npy", options={"block_tokens": 16})],
     "parquet": [Sample(content=_parquet(), path="x.parquet", is_stream=False, compressions=("none",))],
+    "raw": [
+        Sample(
+            content=np.arange(50, dtype="<u2").tobytes(),
+            path="x.bin",
+            is_legal_end=lambda beginning: len(beginning) % 2 == 0,
+            has_end=False,
+            options={"dtype": "uint16", "block_tokens": 16},
+        )
+    ],
     "text": [Sample(content="one\u20ac two\n".encode(), path="x.txt", is_legal_end=lambda _: True)],
     "webdataset": [Sample(content=_tar(), path="x.tar", is_legal_end=_has_end_mark)],
 }

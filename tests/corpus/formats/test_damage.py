@@ -115,5 +115,8 @@ def test_bytes_after_the_end(name: str, sample: Sample, compression: str) -> Non
     with no_hang():
         seen = seen_of(kind, sample, packed + b"\x01 another file \xff", compression)
         got = delivered(seen)
+        if compression == "none" and not sample.has_end:
+            assert got[: len(good)] == good
+            return
         assert not is_silent(seen)
         assert got in (good, [])
