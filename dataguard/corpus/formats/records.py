@@ -35,6 +35,7 @@ from dataguard.corpus.formats.jsontext import (
     utf8_break,
 )
 from dataguard.corpus.formats.line_arrays import LARGE_BYTES, LineArrays
+from dataguard.corpus.formats.plain_lines import PlainLines
 from dataguard.corpus.formats.textfield import LIST_SEPARATOR, path_of
 
 __all__ = ["MAX_DEPTH", "DecodedLines", "RecordDecoder", "Rejection"]
@@ -116,9 +117,21 @@ class RecordDecoder:
         is_plain = text_field.isascii() and text_field.isprintable() and not set(text_field) & set('"\\')
         self._keys = {name: f'"{name}"'.encode() if is_plain else b"" for name in names}
         self._escaped = {b"%02x" % ord(char) for char in text_field}
+        max_line_bytes = min(LARGE_BYTES, max_record_bytes)
+        self._plain = PlainLines(text_field, max_line_bytes, max_depth) if is_plain and len(path) == 1 else None
 
     def decode(self, content: Any) -> DecodedLines:
         """The records of a block: whole lines in a bytes-like, the last of them with or without its LF."""
+        if self._plain is not None and (plain := self._plain.decode(content)) is not None:
+            num_lines = len(plain.starts)
+            return DecodedLines(
+                text=plain.text,
+                rejected=(),
+                starts=plain.starts,
+                stops=plain.stops,
+                num_lines=num_lines,
+                num_blank=0,
+            )
         lines = LineArrays(content)
         keys = self._keys_per_line(lines)
         is_valid = content.isascii() or is_utf8(content)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dataguard.corpus.formats import streams
+from dataguard.corpus.formats import plain_lines, streams
 from dataguard.corpus.formats.jsonl import JsonLines
 from tests.corpus.formats.framing import gzip_member, gzip_members, pieces, skippable, zstd_frame, zstd_frames
 from tests.corpus.formats.support import MemoryShard, look, scan_only
@@ -77,10 +77,49 @@ def _wrap(framing: str, content: bytes, cuts: list[int]) -> bytes:
     cuts=_CUTS,
     framing=st.sampled_from(["plain", "gzip", "gzip padded", "zstd", "zstd odd"]),
     block_bytes=_BLOCKS,
+    least_bytes=st.sampled_from([0, 2000]),
 )
-@example([b'{"text":', b'"a"}', b'{"text":"b"}{"text":"c"}'], b"\n", True, False, [], "plain", 1 << 20)
-@example([b'{"text":"a","x":{}', b"}", b'{"text":"b"} {"text":"c"}'], b"\n", True, False, [], "plain", 1 << 20)
+@example([b'{"text":', b'"a"}', b'{"text":"b"}{"text":"c"}'], b"\n", True, False, [], "plain", 1 << 20, 0)
+@example([b'{"text":"a","x":{}', b"}", b'{"text":"b"} {"text":"c"}'], b"\n", True, False, [], "plain", 1 << 20, 0)
+@example(
+    [b'{"x":{"text":"ab"},"text":"ab"}', b'{"x":{"text":"a"},"text":"long","text":"b"}'],
+    b"\n",
+    True,
+    False,
+    [],
+    "plain",
+    99,
+    0,
+)
+@example(
+    [b'{"x":"\\"text\\":","text":"a"}', b'{"text":"\\"text\\":","te\\u0078t":"b"}'],
+    b"\n",
+    False,
+    False,
+    [],
+    "plain",
+    1,
+    0,
+)
+@example(
+    [b'{"text":"text","x":"text"}', b'{"text": "\\\\", "x": {"text": 1}}'], b"\r\n", True, True, [], "plain", 1 << 20, 0
+)
 def test_rows_are_those_of_the_twin(
+    lines: list[bytes],
+    ending: bytes,
+    is_ended: bool,
+    bom: bool,
+    cuts: list[int],
+    framing: str,
+    block_bytes: int,
+    least_bytes: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_lines, "_LEAST_LINE_BYTES", least_bytes)
+        _compare(lines, ending, is_ended, bom, cuts, framing, block_bytes)
+
+
+def _compare(
     lines: list[bytes], ending: bytes, is_ended: bool, bom: bool, cuts: list[int], framing: str, block_bytes: int
 ) -> None:
     content = (b"\xef\xbb\xbf" if bom else b"") + _content(lines, ending, is_ended=is_ended)
@@ -157,6 +196,36 @@ def test_a_plain_block_of_paths_is_decoded_at_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("dataguard.corpus.formats.records.RecordDecoder._decode_one_by_one", None)
     content = b"".join(b'{"id": %d, "a": {"b": "text %d", "c": [{"d": null}]}}\n' % (i, i) for i in range(50))
     assert look(FORMAT, MemoryShard(content), text_field="a.b").rows == [b"text %d" % i for i in range(50)]
+
+
+@settings(max_examples=150)
+@given(lines=st.lists(_good(), max_size=8), ending=_ENDINGS, is_ended=st.booleans(), odd=_ODD | st.none())
+def test_an_ordinary_block_is_what_it_is_line_by_line(
+    lines: list[bytes], ending: bytes, is_ended: bool, odd: bytes | None
+) -> None:
+    content = _content(lines if odd is None else [*lines, odd], ending, is_ended=is_ended)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_lines, "_LEAST_LINE_BYTES", 0)
+        block = plain_lines.PlainLines("text", 1 << 20, 512).decode(content)
+    if block is not None:
+        rows, num_blank = twin.records(content)
+        assert block.text.to_pylist() == rows
+        assert not num_blank
+        records = content.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
+        assert [content[a:b] for a, b in zip(block.starts, block.stops, strict=True)] == records
+    elif lines and odd is None:  # for want of the plain spelling, nothing else
+        assert any(b'"text":' not in line or line.count(b"text") > 1 or b"\\u00" in line for line in lines)
+
+
+def test_long_lines_go_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataguard.corpus.formats.records.RecordDecoder._decode_one_by_one", None)
+    monkeypatch.setattr("dataguard.corpus.formats.records.RecordDecoder._decode_at_once", None)
+    texts = ["\n\u20ac" * 900, "plain " * 500, '"\\' * 1200, "x" * 3000]
+    for ascii_only in (True, False):
+        content = b"".join(
+            json.dumps({"id": 7, "text": text}, ensure_ascii=ascii_only).encode() + b"\n" for text in texts
+        )
+        assert look(FORMAT, MemoryShard(content)).rows == [text.encode() for text in texts]
 
 
 @settings(max_examples=60)
