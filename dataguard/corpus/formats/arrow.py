@@ -260,11 +260,12 @@ def _decode(opened: _Opened, file: BinaryIO, message: Message, index: int, optio
     """One column of one batch."""
     before = _before(opened, file, message, options)
     start = len(before)
-    stream = bytearray(start + message.size_bytes)
-    stream[:start] = before
-    _fill(file, message, memoryview(stream)[start:], options)
+    stream = pa.allocate_buffer(start + message.size_bytes)  # of Arrow's pool, whose pages are warm
+    content = memoryview(stream).cast("B")
+    content[:start] = before
+    _fill(file, message, content[start:], options)
     told = pa.ipc.IpcReadOptions(included_fields=[index], use_threads=False)
-    batch = pa.ipc.open_stream(pa.py_buffer(stream), options=told).read_next_batch()
+    batch = pa.ipc.open_stream(stream, options=told).read_next_batch()
     if batch.num_rows != message.num_rows:
         raise IpcBroken(f"it says that it has {message.num_rows:,} rows, {batch.num_rows:,} are decoded")
     return batch.column(0)
