@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,12 +10,14 @@ import textwrap
 import zlib
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dataguard.cli.main import main
-from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
-from dataguard.corpus.formats import JsonLines, ScanOptions
+from dataguard.corpus.formats import BlockPlace, JsonLines, Parquet, ScanOptions
 from dataguard.corpus.formats.protocol import MOST_DEPTH
 from dataguard.corpus.manifest_read import read_findings
 from tests.corpus.formats.framing import gzip_member, zstd_frame
@@ -127,6 +130,59 @@ def test_memory_follows_the_record_limit_and_not_the_stream(tmp_path: Path) -> N
     assert int(grown) * 1024 < 100 << 20
 
 
+def _dictionary_bomb(num_rows: int, value_bytes: int) -> bytes:
+    sink = io.BytesIO()
+    values = pa.DictionaryArray.from_arrays(pa.array(np.zeros(num_rows, np.int32)), pa.array(["x" * value_bytes]))
+    with pq.ParquetWriter(sink, pa.schema([("text", values.type)]), compression="zstd") as writer:
+        writer.write_table(pa.table({"text": values}))
+    return sink.getvalue()
+
+
+def test_a_dictionary_that_many_rows_name_is_told_before_it_is_spelled_out() -> None:
+    """20,000 rows of 100 kB each: 2 GB in a few hundred bytes."""
+    bomb = _dictionary_bomb(20_000, 100_000)
+    assert len(bomb) < 3_000
+    seen = look(Parquet(), MemoryShard(bomb, "x.parquet"))
+    assert (seen.effect, seen.codes) == ("excluded", ["expands-too-much"])
+    assert "2,000,000,000 bytes" in seen.end.findings[0].detail
+    small = _dictionary_bomb(3_000, 1_000)
+    assert look(Parquet(), MemoryShard(small, "x.parquet"), free_expansion_bytes=1).effect == "excluded"
+    seen = look(Parquet(), MemoryShard(small, "x.parquet"), free_expansion_bytes=1, max_expansion=1_000_000)
+    assert (seen.effect, len(seen.documents)) == ("clean", 3_000)
+    # read as a dictionary to be counted, and found to be harmless: the same as without a second look
+    seen = look(Parquet(), MemoryShard(small, "x.parquet"), free_expansion_bytes=3_000_000)
+    assert seen.documents == [b"x" * 1_000] * 3_000
+
+
+def test_pages_that_decompress_to_too_much_are_told_by_the_footer() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": ["x" * 9_000_000], "id": [1]}), sink, compression="zstd", use_dictionary=False)
+    shard = MemoryShard(sink.getvalue(), "x.parquet")
+    assert look(Parquet(), shard).effect == "clean"
+    seen = look(Parquet(), shard, free_expansion_bytes=1 << 20, max_expansion=100)
+    assert (seen.effect, seen.codes) == ("excluded", ["expands-too-much"])
+    fields = Parquet().read(shard, BlockPlace(first_row=0, num_rows=1, group=0), ScanOptions(
+        text_field="text", free_expansion_bytes=10_000_000), fields=True).fields  # fmt: skip
+    assert fields is not None
+    assert fields.to_pydict() == {"id": [1]}
+
+
 def test_the_public_bomb_is_told(shared: Path, tmp_path: Path) -> None:
-    result, _ = build_manifest_file([str(shared / "data/broken/bomb")], tmp_path / "M.parquet")
-    assert result.num_damaged == 1
+    """4,325 bytes of which one column is 2.1 GB: neither its own reading nor a preview beside it may decode that."""
+    script = """
+        import resource, sys
+        from dataguard.corpus.build import build_manifest
+        from dataguard.corpus.formats import ScanOptions
+        for field in ("text", "arr.key_value.key", "arr"):
+            result = build_manifest([sys.argv[1]], options=ScanOptions(text_field=field))
+            (findings,) = result.details.shard_findings.values()
+            print(result.num_damaged, findings[0].code)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(shared / "data/broken/bomb")],
+        capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    *told, peak = done.stdout.decode().splitlines()
+    assert all(line.startswith("1 ") for line in told)
+    assert int(peak) * 1024 < 400 << 20

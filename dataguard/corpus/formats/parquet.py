@@ -23,6 +23,13 @@ import pyarrow.parquet as pq
 
 from dataguard.corpus.formats.columns import TextColumn, other_columns, text_of_column, text_path
 from dataguard.corpus.formats.content import text_digest
+from dataguard.corpus.formats.parquet_limits import (
+    Chunk,
+    chunks_of,
+    expansion_of_column,
+    expansion_of_pages,
+    may_hide_more,
+)
 from dataguard.corpus.formats.protocol import (
     BlockPlace,
     Finding,
@@ -76,15 +83,20 @@ class Parquet:
             if isinstance(path, Finding):
                 yield ScanEnd(findings=(path,))
                 return
-            yield from self._scan_groups(opened, path, options)
+            yield from self._scan_groups(opened, file, path, options)
 
     def _scan_groups(
-        self, opened: pq.ParquetFile, path: tuple[str, ...], options: ScanOptions
+        self, opened: pq.ParquetFile, file: BinaryIO, path: tuple[str, ...], options: ScanOptions
     ) -> Iterator[ScannedBlock | ScanEnd]:
         row = num_read = 0
         lost: list[str] = []
+        chunks = chunks_of(file)
         for group in range(opened.metadata.num_row_groups):
             num_rows = opened.metadata.row_group(group).num_rows
+            told = _expansion(opened, file, group, chunks[group : group + 1], path, options)
+            if told:
+                yield ScanEnd(findings=(Finding(code="expands-too-much", detail=f"row group {group:,}: {told}"),))
+                return
             column = _read_text(opened, group, num_rows, path, options)
             if isinstance(column, str):
                 lost.append(f"row group {group:,} (rows {row:,}:{row + num_rows:,}): {column}")
@@ -130,12 +142,13 @@ class Parquet:
             if isinstance(path, Finding):
                 raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=path.detail)
             for place in places:
-                yield _read_block(shard, opened, place, path, options, fields=fields)
+                yield _read_block(shard, opened, file, place, path, options, fields=fields)
 
 
 def _read_block(
     shard: ShardFile,
     opened: pq.ParquetFile,
+    file: BinaryIO,
     place: BlockPlace,
     path: tuple[str, ...],
     options: ScanOptions,
@@ -157,7 +170,7 @@ def _read_block(
     column = _read_text(opened, place.group, place.num_rows, path, options)
     if isinstance(column, str):
         column = _lost_rows(place.num_rows, column)
-    others = _read_others(opened, place.group, place.num_rows, path) if fields else None
+    others = _read_others(opened, file, place, path, options) if fields else None
     return ReadBlock(text=column.text, fields=others)
 
 
@@ -233,6 +246,30 @@ def _identity(shard: ShardFile) -> Hashable:
 _FOOTERS = _Footers()
 
 
+def _expansion(
+    opened: pq.ParquetFile,
+    file: BinaryIO,
+    group: int,
+    chunks: list[list[Chunk]],
+    path: tuple[str, ...],
+    options: ScanOptions,
+) -> str:
+    """Why the text of a row group may not be decoded, empty where it may; its chunks are one list, or unknown."""
+    name = ".".join(path)
+    for known in chunks:
+        told = expansion_of_pages(known, name, options)
+        if told or not may_hide_more(known, name, options):
+            return told
+        try:
+            short = pq.ParquetFile(file, metadata=opened.metadata, pre_buffer=False, read_dictionary=[name])
+            table = short.read_row_group(group, columns=[name], use_threads=False)
+            table.validate()
+            return expansion_of_column(table.column(path[0]), known, path, options)
+        except Exception as error:  # noqa: BLE001 - told by whoever reads it for good
+            _words(error)
+    return ""
+
+
 def _read_text(
     opened: pq.ParquetFile, group: int, num_rows: int, path: tuple[str, ...], options: ScanOptions
 ) -> TextColumn | str:
@@ -247,11 +284,18 @@ def _read_text(
         return _words(error)
 
 
-def _read_others(opened: pq.ParquetFile, group: int, num_rows: int, path: tuple[str, ...]) -> pa.Table:
-    """The other columns of one row group; one that cannot be decoded is all null."""
+def _read_others(
+    opened: pq.ParquetFile, file: BinaryIO, place: BlockPlace, path: tuple[str, ...], options: ScanOptions
+) -> pa.Table:
+    """The other columns of one row group; one that cannot be decoded, or expands too much, is all null."""
+    group, num_rows = place.group, place.num_rows
     names = [name for name in opened.schema_arrow.names if (name,) != path]
+    chunks = chunks_of(file)[group : group + 1]
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(names):
+        if any(expansion_of_pages(known, name, options) for known in chunks):
+            columns[name] = pa.nulls(num_rows)
+            continue
         try:
             column = opened.read_row_group(group, columns=[name], use_threads=False).column(name)
             column.validate()
