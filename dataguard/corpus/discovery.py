@@ -10,6 +10,9 @@
    (companions.py). A file of unknown kind is ignored where it was found in a folder, and refused where it was named on
    the command line.
 
+5. A source is of one kind. Where text and tokens lie below one root, a source that was not given a name becomes two,
+   the tokens under the name with ``-tokens`` behind it.
+
 Nothing disappears without a count: every file met is a shard or an `IgnoredFile` with its reason.
 """
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataguard.core.manifest import SourceKind
 from dataguard.corpus.companions import Pair, pairs_among
@@ -111,7 +114,7 @@ def discover(
     ------
     UsageError
         A path that does not exist, a pattern or folder that holds no shard, a named file of unknown kind (or not of
-        the format that is wanted), a source that mixes text and tokens, a format that there is not.
+        the format that is wanted), a named source that mixes text and tokens, a format that there is not.
     """
     known = [entry.name for entry in all_formats()]
     if format_name and format_name not in known:
@@ -121,11 +124,14 @@ def discover(
         raise UsageError("ids without a header do not say of which type they are", todo="give it: --dtype uint16")
     wanted = _Wanted(options=options, format_name=format_name)
     counter = counter or ByteCounter()
-    found, ignored = [], list[IgnoredFile]()
-    for spec in understand(sources):
+    found, ignored = list[FoundSource](), list[IgnoredFile]()
+    specs = understand(sources)
+    taken = {spec.name for spec in specs}
+    for spec in specs:
         source, others = _discover_source(spec, wanted, leave_out or (lambda _root, _path: False), counter)
-        found.append(source)
+        found.extend(_by_kind(source, spec, taken))
         ignored.extend(others)
+    found.sort(key=lambda source: source.name.encode())
     return Discovery(sources=tuple(found), ignored=tuple(ignored))
 
 
@@ -175,7 +181,7 @@ def _discover_source(
     if not shards:
         raise _nothing(spec, ignored)
     return (
-        FoundSource(name=spec.name, root=root.url, kind=_kind_of(spec, shards), shards=tuple(shards)),
+        FoundSource(name=spec.name, root=root.url, kind="text", shards=tuple(shards)),
         ignored,
     )
 
@@ -313,19 +319,36 @@ def _look(spec: SourceSpec, root: Root, entry: Entry, wanted: _Wanted, counter: 
     return FoundShard(path=entry.path, size_bytes=entry.size_bytes, format=seen.format, compression=seen.compression)
 
 
-def _kind_of(spec: SourceSpec, shards: Sequence[FoundShard]) -> SourceKind:
+def _kind_of(shard: FoundShard) -> SourceKind:
+    return format_named(shard.format).kind if shard.format else "text"
+
+
+def _by_kind(source: FoundSource, spec: SourceSpec, taken: set[str]) -> list[FoundSource]:
+    """The source, or where it holds text and tokens one for each, for a source is of one kind.
+
+    A name that was given means one source, so what is called by it may not be two.
+    """
     examples: dict[SourceKind, str] = {}
-    for shard in shards:
-        if shard.format:
-            examples.setdefault(format_named(shard.format).kind, shard.path)
-    if len(examples) > 1:
+    for shard in source.shards:
+        examples.setdefault(_kind_of(shard), shard.path)
+    if len(examples) < 2:
+        return [replace(source, kind=next(iter(examples), "text"))]
+    if spec.is_named:
         raise UsageError(
             f"source {spec.name!r} mixes text and tokens",
             found=", ".join(f"{path} holds {kind}" for kind, path in sorted(examples.items())),
-            todo=f"make two sources of it, by pattern: {spec.name}-text='{spec.root}/**/*.jsonl*' and"
-            f" {spec.name}-tokens='{spec.root}/**/*.npy'",
+            todo=f"leave out the name, and it becomes two sources: {spec.name} and {spec.name}-tokens",
         )
-    return next(iter(examples), "text")
+    name = f"{spec.name}-tokens"
+    while name in taken:
+        name += "-2"
+    taken.add(name)
+    return [
+        replace(source, name=source.name if kind == "text" else name, kind=kind, shards=tuple(
+            shard for shard in source.shards if _kind_of(shard) == kind
+        ))
+        for kind in sorted(examples)
+    ]  # fmt: skip
 
 
 def _nothing(spec: SourceSpec, ignored: Sequence[IgnoredFile]) -> UsageError | InputError:

@@ -57,6 +57,8 @@ class SourceSpec:
     root: str
     """Absolute folder or URL that the shards' paths are relative to."""
     picks: tuple[Pick, ...]
+    is_named: bool = True
+    """Whether the name was given, and not made from the path."""
 
 
 def understand(sources: Sequence[str]) -> tuple[SourceSpec, ...]:
@@ -88,7 +90,7 @@ def understand(sources: Sequence[str]) -> tuple[SourceSpec, ...]:
         seen[key] = pick.spelled
         unique = _unique(_called(root, pick), taken)
         taken.add(unique)
-        specs.append(SourceSpec(name=unique, root=root, picks=(pick,)))
+        specs.append(SourceSpec(name=unique, root=root, picks=(pick,), is_named=False))
     return tuple(sorted(specs, key=lambda spec: spec.name.encode()))
 
 

@@ -218,9 +218,17 @@ def test_a_source_holds_text_or_tokens(tmp_path: Path) -> None:
     jsonl(tmp_path / "w/a.jsonl", ["x"])
     npy(tmp_path / "w/b.npy", [1, 2])
     with pytest.raises(UsageError, match="mixes text and tokens") as caught:
-        discover([f"{tmp_path}/w"])
+        discover([f"x={tmp_path}/w"])
     assert "a.jsonl holds text" in str(caught.value)
     assert "b.npy holds tokens" in str(caught.value)
+    found = discover([f"{tmp_path}/w"])
+    assert [(source.name, source.kind, [shard.path for shard in source.shards]) for source in found.sources] == [
+        ("w", "text", ["a.jsonl"]), ("w-tokens", "tokens", ["b.npy"]),
+    ]  # fmt: skip
+    jsonl(tmp_path / "w-a/c.jsonl", ["x"])
+    jsonl(tmp_path / "w-tokens/c.jsonl", ["x"])
+    names = [source.name for source in discover([f"{tmp_path}/{name}" for name in ("w-tokens", "w-a", "w")]).sources]
+    assert names == ["w", "w-a", "w-tokens", "w-tokens-2"]
     found = discover([f"{tmp_path}/w/*.jsonl", f"{tmp_path}/w/*.npy"])
     assert [(source.name, source.kind) for source in found.sources] == [("w", "text"), ("w-2", "tokens")]
 

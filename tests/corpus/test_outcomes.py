@@ -142,3 +142,18 @@ def test_all_of_them_at_once(shared: Path, tmp_path: Path, capfd: pytest.Capture
     ]  # fmt: skip
     told = differences(found)
     assert not told, told
+
+
+def test_the_whole_folder_as_anybody_would_give_it(
+    shared: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One path, no name: text and tokens become a source each."""
+    code, document = build(capfd, str(shared / "data"), "-o", str(tmp_path / "M.parquet"), "--list-ignored")
+    assert code == 3
+    balanced(document)
+    assert [(source["name"], source["kind"]) for source in document["sources"]] == [
+        ("data", "text"), ("data-tokens", "tokens"),
+    ]  # fmt: skip
+    num_companions = sum(row.reasons == "companion" for row in TABLE)
+    assert document["num_shards"] + len(document["ignored"]) + num_companions == len(TABLE)
+    assert build(capfd, str(shared / "data"), "-o", str(tmp_path / "M.parquet"), "--allow-damaged")[0] == 0
