@@ -16,6 +16,7 @@ with one record batch a block, and its blocks are read from there.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -145,12 +146,19 @@ class ShardCache:
             self._bypassed[place] = stamp
             return None
         except _CacheFailed as error:
-            self._is_usable = False
-            _log.warning("decoded shards cannot be kept in %s (%s): compressed shards read slowly", self.folder, error)
+            self._give_up(error)
             return None
         except _SourceFailed as error:
             raise error.error from None
+        except OSError as error:  # the shard's own errors came as _SourceFailed: nobody's data is to blame for these
+            self._give_up(error)
+            return None
         return text
+
+    def _give_up(self, error: Exception) -> None:
+        """Read without the cache from now on, and say so once."""
+        self._is_usable = False
+        _log.warning("decoded shards cannot be kept in %s (%s): compressed shards read slowly", self.folder, error)
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.arrow"
@@ -162,7 +170,11 @@ class ShardCache:
         if not self._path(key).exists():
             self._fill(shard, key)
         elif stamp == "-" or stamp not in self._stamps(key):
-            if shard_digest(shard.stored)[0] != shard.shard_digest:
+            try:
+                found = shard_digest(shard.stored)[0]
+            except OSError as error:
+                raise _SourceFailed(error) from error
+            if found != shard.shard_digest:
                 raise _Bypass
             self._keep_stamp(shard, key, stamp)
         self._known[place] = stamp
@@ -281,7 +293,8 @@ def _read_block(path: Path, block: int, digest: bytes) -> pa.LargeBinaryArray | 
         with pa.OSFile(os.fspath(path)) as file:
             text = pa.ipc.open_file(file).get_batch(block).column(0)
         if decoded_text(text, first_row=0).digest == digest:
-            os.utime(path)  # used now
+            with contextlib.suppress(OSError):  # another user's file, or a disk mounted for reading: good all the same
+                os.utime(path)  # used now
             return text
     except FileNotFoundError:
         return None

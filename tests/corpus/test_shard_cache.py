@@ -192,3 +192,36 @@ def test_the_environment_moves_and_bounds_the_folder(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DATAGUARD_CACHE_BYTES", "12 GB")
     with pytest.raises(UsageError, match="no number of bytes"):
         cache_limit_bytes()
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+def test_a_cache_folder_that_may_not_be_entered_blames_no_row(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_filled: bool
+) -> None:
+    if is_filled:
+        read_all(corpus, tmp_path / "cache")
+
+    def refuse(path: Path, **_: Any) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with caplog.at_level(logging.WARNING):
+        answers, _ = read_all(corpus, tmp_path / "cache")
+    assert answers == good()
+    assert "cannot be kept in" in caplog.text
+
+
+def test_a_file_of_another_user_is_read_and_left_alone(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_all(corpus, tmp_path / "cache")
+    kept = sorted(path.name for path in (tmp_path / "cache").glob("*.arrow"))
+
+    def refuse(path: Any, *_: Any, **__: Any) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    answers, _ = read_all(corpus, tmp_path / "cache")
+    assert answers == good()
+    assert sorted(path.name for path in (tmp_path / "cache").glob("*.arrow")) == kept
