@@ -39,6 +39,7 @@ def manifest() -> None:
 @click.option(
     "--dtype", default="", metavar="TYPE", help="Type of the ids in .bin, .raw, .tokens files without header."
 )
+@click.option("--token-field", default="", metavar="NAME", help="The column of ids, where files have columns.")
 @click.option("--format", "format_name", default="", metavar="NAME", help="Read every file as this format, e.g. text.")
 @limit_options
 @isolation_options
@@ -51,6 +52,7 @@ def build(
     out: Path,
     text_field: str,
     dtype: str,
+    token_field: str,
     format_name: str,
     isolate: bool,
     scan_timeout_seconds: float | None,
@@ -82,7 +84,7 @@ def build(
         result, header = build_manifest_file(
             paths,
             out,
-            options=ScanOptions(text_field=text_field, dtype=dtype, **given),
+            options=ScanOptions(text_field=text_field, dtype=dtype, token_field=token_field, **given),
             format_name=format_name,
             num_workers=num_workers,
             timeout_seconds=timeout_seconds,

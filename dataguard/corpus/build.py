@@ -289,6 +289,7 @@ def _jobs(source: FoundSource, options: ScanOptions) -> Iterator[ScanJob]:
             format=shard.format,
             compression=shard.compression,
             trouble=shard.trouble,
+            declared=shard.declared,
             options=mine,
         )
 

@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 
 from dataguard.core.manifest import SourceKind
 from dataguard.corpus.companions import Pair, pairs_among
-from dataguard.corpus.formats.protocol import ScanOptions
+from dataguard.corpus.formats.protocol import Declared, ScanOptions
 from dataguard.corpus.ignoring import why_ignored
+from dataguard.corpus.indexes import read_indexes
 from dataguard.corpus.recognition import all_formats, format_named, recognise
 from dataguard.corpus.saved_datasets import arrange
 from dataguard.corpus.shard_file import ByteCounter, StoredShard
@@ -65,6 +66,8 @@ class FoundShard:
     compression: Compression
     trouble: str = ""
     """Why it could not be read; empty where it could."""
+    declared: Declared | None = None
+    """What an index says of it (indexes.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +161,23 @@ def _discover_source(
     with ThreadPoolExecutor(max_workers=_HEAD_THREADS, thread_name_prefix="dataguard-discover") as pool:
         looked = list(pool.map(look, entries))
     formats = {entry.path: shard.format if shard else "" for entry, shard in zip(entries, looked, strict=True)}
+    indexed = read_indexes(root, formats, named=named)
+    formats = {path: kind for path, kind in formats.items() if path not in indexed.ignored}
+    ignored += [IgnoredFile(source=spec.name, path=path, reason=why) for path, why in indexed.ignored.items()]
     pairs = pairs_among(root, formats, format_name)
     by_path = {path: pair for pair in pairs for path in pair.paths}
     shards = []
     for entry, shard in zip(entries, looked, strict=True):
         pair = by_path.get(entry.path)
-        if pair is not None:
+        if entry.path in indexed.ignored:
+            continue
+        if entry.path in indexed.troubled:
+            shards.append(_troubled(entry.path, indexed.troubled[entry.path], entry.size_bytes))
+        elif pair is not None:
             if entry.path == pair.path or pair.path not in formats:  # in the place of the file that names it
                 shards.append(_of_pair(pair))
         elif shard is not None:
-            shards.append(shard)
+            shards.append(replace(shard, declared=indexed.declared.get(entry.path)))
         elif entry.path in named:
             raise UsageError(
                 f"{named[entry.path]} is {'not of format ' + format_name if format_name else 'of unknown kind'}",
@@ -177,6 +187,10 @@ def _discover_source(
         else:
             reason = f"not of format {format_name}" if format_name else "unknown kind"
             ignored.append(IgnoredFile(source=spec.name, path=entry.path, reason=reason))
+    for path, why in sorted(indexed.troubled.items()):
+        if path not in formats:  # listed, and not there: where it would stand
+            place = next((i for i, shard in enumerate(shards) if shard.path.encode() > path.encode()), len(shards))
+            shards.insert(place, _troubled(path, why, 0))
     ignored.sort(key=lambda item: item.path.encode())
     if not shards:
         raise _nothing(spec, ignored)
@@ -184,6 +198,10 @@ def _discover_source(
         FoundSource(name=spec.name, root=root.url, kind="text", shards=tuple(shards)),
         ignored,
     )
+
+
+def _troubled(path: str, why: str, size_bytes: int) -> FoundShard:
+    return FoundShard(path=path, size_bytes=size_bytes, format="", compression="none", trouble=why)
 
 
 def _of_pair(pair: Pair) -> FoundShard:

@@ -80,7 +80,11 @@ def recognise(shard: StoredShard, format_name: str = "", options: ScanOptions = 
         head = file.read(_HEAD_BYTES)
     found = _recognised(head, shard.path, format_name)
     if found is not None and found.format != "raw":
-        return found
+        choose = None if format_name else getattr(format_named(found.format), "variant", None)
+        if choose is None:
+            return found
+        shard.compression = found.compression
+        return Recognised(format=choose(shard, options), compression=found.compression)
     is_raw = options.dtype and (format_name == "raw" or (not format_name and is_raw_name(shard.path)))
     return Recognised(format="raw", compression=_compression_of_ids(head, shard.path)) if is_raw else None
 

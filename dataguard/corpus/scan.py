@@ -17,7 +17,7 @@ from dataguard.core.digests import block_digest
 from dataguard.core.manifest import BLOCK_DTYPE, Effect
 from dataguard.corpus.foreign import is_foreign, words_of
 from dataguard.corpus.formats.findings import shard_effect
-from dataguard.corpus.formats.protocol import Finding, ScanEnd, ScannedBlock, ScanOptions
+from dataguard.corpus.formats.protocol import Declared, Finding, ScanEnd, ScannedBlock, ScanOptions
 from dataguard.corpus.recognition import format_named
 from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
 from dataguard.corpus.storage import Compression, open_root
@@ -39,6 +39,8 @@ class ScanJob(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str
     """Why it could not be opened."""
     options: ScanOptions
+    declared: Declared | None = None
+    """What an index says of it."""
 
     @property
     def name(self) -> str:
@@ -107,6 +109,7 @@ def scan_shard(job: ScanJob) -> ShardScan:
         compression=job.compression,
         counter=counter,
         format_name=job.format,
+        declared=job.declared,
     )
     try:
         if shard.companions and (gone := shard.missing()):

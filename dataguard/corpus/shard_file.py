@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, cast
 import xxhash
 
 from dataguard.corpus.companions import companion_paths
+from dataguard.corpus.formats.protocol import Declared
 from dataguard.corpus.storage import Compression, Root
 from dataguard.errors import ShardDamaged
 
@@ -68,6 +69,7 @@ class StoredShard:
         compression: Compression,
         counter: ByteCounter,
         format_name: str = "",
+        declared: Declared | None = None,
     ) -> None:
         self.root = root
         self.name = name
@@ -75,6 +77,7 @@ class StoredShard:
         self.size_bytes = size_bytes
         self.local_path = root.local_path(path)
         self.compression = compression
+        self.declared = declared
         self._counter = counter
         self.companions = tuple(
             StoredShard(root, name=name, path=part, size_bytes=0, compression="none", counter=counter)

@@ -91,3 +91,56 @@ def megatron(prefix: Path, sequences: Sequence[Sequence[int]], documents: Sequen
     content, index = megatron_files(sequences, documents)
     put(prefix.with_suffix(".idx"), index)
     return put(prefix.with_suffix(".bin"), content)
+
+
+def mds_shard(columns: dict[str, tuple[str, int | None]], samples: Sequence[dict[str, bytes]]) -> bytes:
+    """One MDS shard: columns are name -> (encoding, size), samples name -> encoded value."""
+    told = {
+        "column_encodings": [encoding for encoding, _ in columns.values()],
+        "column_names": list(columns),
+        "column_sizes": [size for _, size in columns.values()],
+        "compression": None, "format": "mds", "hashes": [], "size_limit": 1 << 26, "version": 2,
+    }  # fmt: skip
+    document = json.dumps(told, sort_keys=True).encode()
+    bodies = []
+    for sample in samples:
+        head = b"".join(struct.pack("<I", len(sample[name])) for name, (_, size) in columns.items() if size is None)
+        bodies.append(head + b"".join(sample[name] for name in columns))
+    start = 4 * (len(bodies) + 2) + len(document)
+    offsets = np.cumsum([start, *(len(body) for body in bodies)])
+    return struct.pack("<I", len(bodies)) + offsets.astype("<u4").tobytes() + document + b"".join(bodies)
+
+
+def mds_texts(texts: Sequence[str]) -> bytes:
+    """An MDS shard with a text, an id and a float each."""
+    columns = {"id": ("int", 8), "text": ("str", None), "score": ("float32", 4)}
+    samples = [
+        {"id": struct.pack("<q", i), "text": text.encode(), "score": struct.pack("<f", i / 2)}
+        for i, text in enumerate(texts)
+    ]
+    return mds_shard(columns, samples)
+
+
+def mds_array(ids: Sequence[int], kind: str = "<u2", *, told: bool = False) -> bytes:
+    """Ids as an ``ndarray`` column holds them, with their shape; with their type as well where that is `told`."""
+    codes = {"u1": 8, "i1": 9, "u2": 16, "i2": 17, "u4": 32, "i4": 33, "u8": 64, "i8": 65}
+    type_byte = bytes([codes[kind.strip("<|")]]) if told else b""
+    width = 0 if len(ids) < 256 else 1
+    return type_byte + bytes([1 << 2 | width]) + len(ids).to_bytes(1 + width, "little") + np.array(ids, kind).tobytes()
+
+
+def mds_index(*entries: dict[str, Any]) -> bytes:
+    return json.dumps({"version": 2, "shards": list(entries)}).encode()
+
+
+def mds_entry(name: str, content: bytes, packed: tuple[str, bytes, str] | None = None, **other: Any) -> dict[str, Any]:
+    """What an index says of a shard; `packed` is (name, content, compression)."""
+    num_samples = int.from_bytes(content[:4], "little")
+    start = 4 * (num_samples + 2)
+    told = json.loads(content[start : int.from_bytes(content[4:8], "little")])
+    entry = {**told, "raw_data": {"basename": name, "bytes": len(content), "hashes": {}}, "samples": num_samples}
+    entry["zip_data"] = None
+    if packed:
+        entry["zip_data"] = {"basename": packed[0], "bytes": len(packed[1]), "hashes": {}}
+        entry["compression"] = packed[2]
+    return {**entry, **other}

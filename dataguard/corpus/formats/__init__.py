@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dataguard.corpus.formats.findings import effect_of as effect_of
     from dataguard.corpus.formats.findings import shard_effect as shard_effect
     from dataguard.corpus.formats.jsonl import JsonLines as JsonLines
+    from dataguard.corpus.formats.mds import MdsText as MdsText
+    from dataguard.corpus.formats.mds import MdsTokens as MdsTokens
     from dataguard.corpus.formats.megatron import Megatron as Megatron
     from dataguard.corpus.formats.npy import NumpyTokens as NumpyTokens
     from dataguard.corpus.formats.parquet import Parquet as Parquet
@@ -46,6 +48,8 @@ _HOMES = {
     "Finding": "protocol",
     "Format": "protocol",
     "JsonLines": "jsonl",
+    "MdsText": "mds",
+    "MdsTokens": "mds",
     "Megatron": "megatron",
     "NumpyTokens": "npy",
     "Parquet": "parquet",
@@ -72,6 +76,8 @@ __all__ = [
     "Finding",
     "Format",
     "JsonLines",
+    "MdsText",
+    "MdsTokens",
     "Megatron",
     "NumpyTokens",
     "Parquet",

@@ -34,6 +34,7 @@ class Code:
 _RECORDS = {
     "damaged-member": "the compressed member that holds the text cannot be decoded",
     "duplicate-member": "the record has two members with one ending, so it is undecided which is meant",
+    "bad-sample": "the sizes in the record do not add up to its length",
     "duplicate-text": "the record has its text field more than once, so it is undecided which is meant",
     "invalid-json": "the line is not one JSON value",
     "invalid-utf8": "the record holds bytes that are not UTF-8",
@@ -48,6 +49,8 @@ _RECORDS = {
     "unreadable-group": "the row group that holds the row cannot be decoded",
 }
 _FLAGGED = {
+    "index-disagrees": "the index of the dataset says otherwise than the shard; what the shard says is delivered",
+    "not-in-index": "no index of a dataset lists the shard; what the shard says is delivered",
     "bad-member-header": "a header of the archive makes no sense; the whole records before it are delivered",
     "repeated-key": "several records of the archive have one key; each is delivered as it lies",
     "bad-arrow-footer": "the footer of the Arrow file is missing or makes no sense; whole record batches are delivered",
@@ -66,6 +69,7 @@ _EXCLUDED = {
     "bad-footer": "the Parquet footer is missing or makes no sense",
     "bad-idx": "the .idx of a pair is not what it should be, or contradicts itself",
     "bad-npy-header": "the file does not begin with a NumPy header, or its header makes no sense",
+    "bad-mds": "the head of the MDS shard, or one of its samples of ids, makes no sense",
     "bad-pointers": "the offsets in the .idx are not those that its lengths add up to",
     "bad-shape": "the array has no dimension, or more than two",
     "bad-stream-header": "the file is not the compressed stream that its name says",

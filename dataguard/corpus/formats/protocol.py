@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from dataguard.errors import UsageError
 __all__ = [
     "MOST_DEPTH",
     "BlockPlace",
+    "Declared",
     "Finding",
     "Format",
     "ReadBlock",
@@ -145,6 +147,8 @@ class ScanOptions:
     """An archive that holds more members is refused."""
     dtype: str = ""
     """NumPy type of the ids in files that do not say it, e.g. ``<u2``; empty where none was given."""
+    token_field: str = ""
+    """The column that holds ids, where a format has columns; empty for the one that is called so, or the only one."""
 
     def __post_init__(self) -> None:
         for name in _LIMITS:
@@ -177,6 +181,17 @@ def _integer_type(text: str) -> str:
     return dtype.str
 
 
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file beside a shard says of it, where such a file says anything (corpus/indexes.py)."""
+
+    index: str
+    """Path of that file; empty where there is none."""
+    entry: str = ""
+    """Its words on the shard, JSON; empty where it does not list it."""
+    trouble: str = ""
+    """Why it says nothing."""
+
+
 class ShardFile(Protocol):
     """One shard, opened through the storage seam. Safe for several threads: every call opens its own handle."""
 
@@ -188,6 +203,11 @@ class ShardFile(Protocol):
     local_path: str | None
     """A path for memory maps where the shard is a local file."""
     compression: Literal["none", "gzip", "zstd"]
+
+    @property
+    def declared(self) -> Declared | None:
+        """What an index says of it, known to a scan only; None where nothing is known."""
+        ...
 
     @property
     def companions(self) -> Sequence[ShardFile]:

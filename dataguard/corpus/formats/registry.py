@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataguard.corpus.formats.arrow import ArrowIpc
 from dataguard.corpus.formats.jsonl import JsonLines
+from dataguard.corpus.formats.mds import MdsText, MdsTokens
 from dataguard.corpus.formats.megatron import Megatron
 from dataguard.corpus.formats.npy import NumpyTokens
 from dataguard.corpus.formats.parquet import Parquet
@@ -17,6 +18,8 @@ __all__ = ["FORMATS", "WITHOUT_SIGN", "by_name", "recognise"]
 FORMATS: tuple[Format, ...] = (
     ArrowIpc(),
     JsonLines(),
+    MdsText(),
+    MdsTokens(),
     Megatron(),
     NumpyTokens(),
     Parquet(),

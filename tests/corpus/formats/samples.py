@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tests.corpus.formats.archives import webdataset
 from tests.corpus.formats.support import MemoryShard
-from tests.corpus.making import megatron_files
+from tests.corpus.making import mds_array, mds_shard, mds_texts, megatron_files
 
 __all__ = ["SAMPLES", "Sample"]
 
@@ -111,6 +111,10 @@ def _has_end_mark(beginning: bytes) -> bool:
     return len(beginning) >= _TAR_MEMBERS_BYTES + 512
 
 
+def _mds_ids(encoding: str, value: bytes) -> bytes:
+    return mds_shard({"tokens": (encoding, None)}, [{"tokens": value}] * 4)
+
+
 _BIN, _IDX = megatron_files([[1, 2, 3], [], [4, 5], [6, 7, 8, 9]])
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -121,6 +125,15 @@ SAMPLES: dict[str, list[Sample]] = {
     "jsonl": [
         Sample(content=_json_lines(), path="x.jsonl", is_legal_end=_whole_lines),
         Sample(content=_json_lines(), path="x.jsonl", is_legal_end=_whole_lines, options={"block_bytes": 40}),
+    ],
+    "mds": [
+        Sample(content=mds_texts(TEXTS), path="x.mds"),
+        Sample(content=mds_texts(TEXTS), path="x.mds", options={"block_bytes": 40}),
+    ],
+    "mds-tokens": [
+        Sample(content=_mds_ids("ndarray:uint16", mds_array([1, 2, 3])), path="x.mds"),
+        Sample(content=_mds_ids("ndarray", mds_array([1, 2, 3], told=True)), path="x.mds", options={"block_tokens": 2}),
+        Sample(content=_mds_ids("bytes", bytes(6)), path="x.mds", options={"dtype": "<u2"}),
     ],
     "megatron": [
         Sample(content=_BIN, path="x.bin", companion=("x.idx", _IDX), compressions=("none",)),

@@ -12,7 +12,7 @@ import numpy as np
 from dataguard.core.digests import block_digest
 from dataguard.corpus.formats.content import text_digest
 from dataguard.corpus.formats.findings import effect_of, shard_effect
-from dataguard.corpus.formats.protocol import Finding, Format, ScanEnd, ScannedBlock, ScanOptions
+from dataguard.corpus.formats.protocol import Declared, Finding, Format, ScanEnd, ScannedBlock, ScanOptions
 from dataguard.corpus.formats.streams import detect_compression
 from dataguard.errors import ShardDamaged
 
@@ -27,6 +27,7 @@ class MemoryShard:
         self.size_bytes = len(content)
         self.local_path: str | None = None
         self.compression: Literal["none", "gzip", "zstd"] = compression or detect_compression(content[:8])
+        self.declared: Declared | None = None
         self.companions: list[MemoryShard] = []
         self.num_read = 0
 
