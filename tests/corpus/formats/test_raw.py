@@ -127,11 +127,14 @@ def test_the_format_by_name(tmp_path: Path) -> None:
     assert [(shard.path, shard.num_rows) for shard in result.manifest.shards] == [("ids.dat", 6)]
 
 
-def test_text_beside_ids_is_refused_as_always(tmp_path: Path) -> None:
+def test_ids_beside_text_are_tokens_as_others_are(tmp_path: Path) -> None:
     put(tmp_path / "data/a.bin", bytes(6))
     jsonl(tmp_path / "data/b.jsonl", ["one"])
+    options = ScanOptions(dtype="u2")
     with pytest.raises(UsageError, match="mixes text and tokens"):
-        build_manifest([str(tmp_path / "data")], options=ScanOptions(dtype="u2"))
+        build_manifest([f"x={tmp_path / 'data'}"], options=options)
+    sources = build_manifest([str(tmp_path / "data")], options=options).manifest.sources
+    assert sorted(source.kind for source in sources) == ["text", "tokens"]
 
 
 def test_a_real_file_is_what_numpy_reads(shared: Path) -> None:
