@@ -168,18 +168,19 @@ def test_other_fields_become_columns() -> None:
 
 
 _MEMORY = """
-import resource, sys
+import sys
 from pathlib import Path
 from tests.corpus.formats.support import FileShard
 from dataguard.corpus.formats import JsonLines, ScanOptions
 import dataguard.corpus.formats
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from tests.support.memory import peak_bytes
+before = peak_bytes()
 shard = FileShard(Path(sys.argv[1]))
 block, small, end = JsonLines().scan(shard, ScanOptions())
-scanned = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+scanned = peak_bytes()
 length = len(JsonLines().read(shard, block.place, ScanOptions()).text[0].as_buffer())
-read = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(block.content_bytes, length, small.content_bytes, (scanned - before) * 1024, (read - before) * 1024)
+read = peak_bytes()
+print(block.content_bytes, length, small.content_bytes, scanned - before, read - before)
 """
 
 
