@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import subprocess
@@ -20,6 +21,7 @@ from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats import BlockPlace, JsonLines, Parquet, ScanOptions
 from dataguard.corpus.formats.protocol import MOST_DEPTH
 from dataguard.corpus.manifest_read import read_findings
+from tests.corpus.formats.archives import webdataset
 from tests.corpus.formats.framing import gzip_member, zstd_frame
 from tests.corpus.formats.support import MemoryShard, look
 from tests.corpus.making import jsonl, put
@@ -190,3 +192,42 @@ def test_the_public_bomb_is_told(shared: Path, tmp_path: Path) -> None:
     *told, peak = done.stdout.decode().splitlines()
     assert all(line.startswith("1 ") for line in told)
     assert int(peak) < 400 << 20
+
+
+@pytest.mark.parametrize("how", ["text", "tar", "tar.gz", "member", "jsonl.gz", "parquet"])
+def test_memory_for_one_large_record_is_below_four_times_its_size(tmp_path: Path, how: str) -> None:
+    size = 40 << 20
+    text = b"word " * (size // 5)
+    path = tmp_path / "web" / f"x.{how}"
+    if how == "parquet":
+        put(path, b"")
+        pq.write_table(pa.table({"text": [text.decode()]}), path)
+    else:
+        put(path, {
+            "text": lambda: text,
+            "tar": lambda: webdataset({"a": {"txt": text}}),
+            "tar.gz": lambda: gzip.compress(webdataset({"a": {"txt": text}}), 1),
+            "member": lambda: webdataset({"a": {"txt.gz": gzip.compress(text, 1)}}),
+            "jsonl.gz": lambda: gzip.compress(b'{"text":"%b"}\n' % text, 1),
+        }[how]())  # fmt: skip
+    script = """
+        import resource, sys
+        import dataguard.corpus.formats.registry
+        from dataguard.corpus.build import build_manifest
+        from dataguard.corpus.corpus import Corpus
+        def peak_bytes():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        before = peak_bytes()
+        result = build_manifest(["x=" + sys.argv[1]], format_name=sys.argv[2], num_workers=1)
+        corpus = Corpus(manifest=result.manifest, roots=result.roots, options={"x": result.options})
+        with corpus.reader(cache_folder="") as reader:
+            (text,) = reader.read([0], [0])
+        print(len(text), peak_bytes() - before)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(path.parent), "text" if how == "text" else ""],
+        capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    num_bytes, grown_bytes = map(int, done.stdout.split())
+    assert num_bytes == len(text)
+    assert grown_bytes < 4 * size + (64 << 20)

@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     from dataguard.corpus.formats.protocol import ShardFile as ShardFile
     from dataguard.corpus.formats.raw import RawTokens as RawTokens
     from dataguard.corpus.formats.registry import FORMATS as FORMATS
+    from dataguard.corpus.formats.registry import WITHOUT_SIGN as WITHOUT_SIGN
     from dataguard.corpus.formats.registry import by_name as by_name
     from dataguard.corpus.formats.registry import recognise as recognise
     from dataguard.corpus.formats.streams import decode_head as decode_head
     from dataguard.corpus.formats.streams import detect_compression as detect_compression
+    from dataguard.corpus.formats.text import PlainText as PlainText
+    from dataguard.corpus.formats.webdataset import WebDataset as WebDataset
 
 _HOMES = {
     "CODES": "findings",
@@ -54,11 +57,14 @@ _HOMES = {
     "NumpyTokens": "npy",
     "Parquet": "parquet",
     "RawTokens": "raw",
+    "PlainText": "text",
     "ReadBlock": "protocol",
     "ScanEnd": "protocol",
     "ScanOptions": "protocol",
     "ScannedBlock": "protocol",
     "ShardFile": "protocol",
+    "WITHOUT_SIGN": "registry",
+    "WebDataset": "webdataset",
     "by_name": "registry",
     "decode_head": "streams",
     "detect_compression": "streams",
@@ -70,6 +76,7 @@ _HOMES = {
 __all__ = [
     "CODES",
     "FORMATS",
+    "WITHOUT_SIGN",
     "ArrowIpc",
     "BlockPlace",
     "Code",
@@ -81,12 +88,14 @@ __all__ = [
     "Megatron",
     "NumpyTokens",
     "Parquet",
+    "PlainText",
     "RawTokens",
     "ReadBlock",
     "ScanEnd",
     "ScanOptions",
     "ScannedBlock",
     "ShardFile",
+    "WebDataset",
     "by_name",
     "decode_head",
     "detect_compression",

@@ -83,6 +83,7 @@ _EXCLUDED = {
     "missing-column": "there is no text column",
     "missing-half": "one of the files that make the shard is missing",
     "not-a-text-column": "the text column holds no text",
+    "not-an-archive": "the file does not begin as a tar archive does",
     "not-integers": "the array holds no integers",
     "not-json-lines": "the file is text or JSON, and not one JSON object a line",
     "reader-died": "the process that read the file died",

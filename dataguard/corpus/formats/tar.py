@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from dataguard.corpus.formats.streams import DecodedStream
 
-__all__ = ["TarBytes", "TarEnd", "TarMember", "is_header", "members_of", "readable_name"]
+__all__ = ["BLOCK_BYTES", "TarBytes", "TarEnd", "TarMember", "is_header", "members_of", "readable_name"]
 
 BLOCK_BYTES = 512
 _MOST_EXTRA_BYTES = 1 << 20  # of a long name or a pax header

@@ -42,7 +42,7 @@ from dataguard.corpus.formats.protocol import (
 )
 from dataguard.corpus.formats.records import RecordDecoder, Rejection
 from dataguard.corpus.formats.streams import DecodedStream, detect_compression
-from dataguard.corpus.formats.tar import TarBytes, TarEnd, TarMember, is_header, members_of, readable_name
+from dataguard.corpus.formats.tar import BLOCK_BYTES, TarBytes, TarEnd, TarMember, is_header, members_of, readable_name
 from dataguard.corpus.formats.text import text_trouble
 from dataguard.errors import ShardDamaged
 
@@ -61,7 +61,7 @@ class _Member:
 
     ending: str
     header_bytes: int
-    content: bytes | None
+    content: bytes | bytearray | None
     """None where nobody asked for it, or it is over the limit."""
     trouble: Rejection | None = None
 
@@ -172,7 +172,9 @@ def _ends(stream: DecodedStream | None, end: TarEnd, lost: bytes) -> list[Findin
     findings = list(stream.findings) if stream is not None else []
     is_cut_by_stream = bool(findings) and end.code == "cut-short"
     if end.code and not is_cut_by_stream:
-        findings.append(Finding(code=end.code, detail=end.detail, offset_bytes=end.offset_bytes))
+        # without one whole header there is no sign that this is, or was about to be, an archive
+        code = "not-an-archive" if end.offset_bytes < BLOCK_BYTES and not end.is_complete else end.code
+        findings.append(Finding(code=code, detail=end.detail, offset_bytes=end.offset_bytes))
     return [dataclasses.replace(finding, detail=finding.detail + told) for finding in findings]
 
 
@@ -240,7 +242,7 @@ def _taken(source: TarBytes, member: TarMember, ending: str, options: ScanOption
         detail = f"member {readable_name(member.name)}: {stream.findings[0].detail}"
         trouble = Rejection(code="damaged-member", detail=detail, row=0, line=0, offset_bytes=member.header_bytes)
         return _Member(ending=plain, header_bytes=member.header_bytes, content=None, trouble=trouble)
-    return _Member(ending=plain, header_bytes=member.header_bytes, content=bytes(decoded))
+    return _Member(ending=plain, header_bytes=member.header_bytes, content=decoded)
 
 
 def _over(ending: str, member: TarMember, size_bytes: int, options: ScanOptions) -> _Member:
@@ -352,8 +354,8 @@ def _fields(records: Sequence[_Record], text: pa.LargeBinaryArray, options: Scan
     """What else the records hold: the key, the members of the JSON object, every other member by its ending."""
     asked = _endings(options.text_field)
     is_out = [value is None for value in text.to_pylist()] if text.null_count else [False] * len(records)
-    objects: list[bytes | None] = [None] * len(records)
-    others: dict[str, list[bytes | None]] = {}
+    objects: list[bytes | bytearray | None] = [None] * len(records)
+    others: dict[str, list[bytes | bytearray | None]] = {}
     is_in_json = False
     for row, record in enumerate(records):
         contents = {member.ending: member.content for member in record.members if not is_out[row]}
@@ -376,7 +378,7 @@ def _fields(records: Sequence[_Record], text: pa.LargeBinaryArray, options: Scan
     return pa.table(columns)
 
 
-def _is_object(content: bytes, options: ScanOptions) -> bool:
+def _is_object(content: bytes | bytearray, options: ScanOptions) -> bool:
     if not is_utf8(content) or nesting_depth(content) > options.max_depth:
         return False
     try:
