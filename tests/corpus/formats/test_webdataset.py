@@ -186,7 +186,8 @@ def test_sizes_beyond_octal_are_read() -> None:
     second[124:136] = b"\xff" * 12
     second[148:156] = b"%06o\0 " % (sum(second[:148]) + 8 * 32 + sum(second[156:512]))
     seen = _look(bytes(content[:1024] + second))
-    assert (seen.codes, seen.documents) == (["bad-member-header"], [b"one"])
+    # a may lack a member, of which the header would be this one
+    assert (seen.codes, seen.documents) == (["bad-member-header"], [])
     pax = archive([("a.txt", b"one")], kind=tarfile.PAX_FORMAT)
     assert _look(pax).documents == [b"one"]
 
