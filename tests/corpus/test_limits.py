@@ -211,12 +211,11 @@ def test_memory_for_one_large_record_is_below_four_times_its_size(tmp_path: Path
             "jsonl.gz": lambda: gzip.compress(b'{"text":"%b"}\n' % text, 1),
         }[how]())  # fmt: skip
     script = """
-        import resource, sys
+        import sys
         import dataguard.corpus.formats.registry
         from dataguard.corpus.build import build_manifest
         from dataguard.corpus.corpus import Corpus
-        def peak_bytes():
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        from tests.support.memory import peak_bytes
         before = peak_bytes()
         result = build_manifest(["x=" + sys.argv[1]], format_name=sys.argv[2], num_workers=1)
         corpus = Corpus(manifest=result.manifest, roots=result.roots, options={"x": result.options})
@@ -226,7 +225,7 @@ def test_memory_for_one_large_record_is_below_four_times_its_size(tmp_path: Path
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(path.parent), "text" if how == "text" else ""],
-        capture_output=True, check=True, timeout=120,
+        capture_output=True, check=True, timeout=120, cwd=ROOT,
     )  # fmt: skip
     num_bytes, grown_bytes = map(int, done.stdout.split())
     assert num_bytes == len(text)
