@@ -45,7 +45,7 @@ BLOCK_DTYPE = np.dtype(
         ("num_rejected", "<i8"),
         ("offset_bytes", "<i8"),  # byte range in the (decoded) stream, -1 where rows are reached through `group`
         ("size_bytes", "<i8"),
-        ("group", "<i8"),  # row group or record batch, -1 where there is none
+        ("group", "<i8"),  # row group or record batch; of tokens, documents that begin in the block; -1 for none
         ("content_bytes", "<i8"),  # bytes of all deliverable content (text bytes, or tokens * item size)
         ("digest", "V16"),  # xxh3-128 of the content, see core.digests.block_digest
     ]
@@ -84,7 +84,7 @@ class Shard:
     """NumPy dtype string of the ids as stored (``<u2``, ``>u2``), empty for text."""
     size_bytes: int
     digest: str
-    """xxh3-128 of the file's bytes, hexadecimal."""
+    """xxh3-128 of the bytes of its file (or files), hexadecimal."""
     num_rows: int
     """Stored rows, rejected ones included."""
     effect: Effect

@@ -339,6 +339,11 @@ def _assemble(found: Discovery, options: ScanOptions, scans: Sequence[ShardScan]
             if scan.findings
         },
         ignored_lines=np.array([scan.ignored_lines for scan in scans], np.int64),
+        documents={
+            i: (scan.num_documents, scan.num_sequences or 0)
+            for i, scan in enumerate(scans)
+            if scan.num_documents is not None
+        },
     )
     manifest = Manifest(sources=sources, shards=tuple(shards), blocks=blocks, rejected=rejected, codes=codes)
     return manifest, details

@@ -14,7 +14,7 @@ A file is written beside its final name, synced and renamed: a failed write leav
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -55,6 +55,11 @@ class SourceHeader(msgspec.Struct, frozen=True, kw_only=True):
     text_field: str
     root: str
     """Where its shards lay when the manifest was built; outside the digest."""
+    num_documents: int | None = None
+    """Of token shards that know their documents, empty ones too; null where none of its shards does. Outside the
+    digest, which covers the documents that begin in each block (``group``)."""
+    num_sequences: int | None = None
+    """Sequences that those documents are made of."""
     revision: str = ""
     """Hash of the commit that its shards were read at, empty where they have none; outside the digest."""
 
@@ -99,6 +104,8 @@ class ManifestDetails:
     """Findings of whole shards, by shard."""
     ignored_lines: NDArray[np.int64]
     """Blank lines and the like, by shard."""
+    documents: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """(documents, sequences) of token shards that know them, by shard."""
 
 
 def schema() -> pa.Schema:

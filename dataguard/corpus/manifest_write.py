@@ -67,8 +67,9 @@ def write_manifest(
                 text_field=source.text_field,
                 root=roots[source.name],
                 revision=revision_of(roots[source.name]),
+                **_documents_of(manifest, details, number),
             )
-            for source in manifest.sources
+            for number, source in enumerate(manifest.sources)
         ),
         scan={name: value for name, value in sorted(asdict(options).items()) if name != "text_field" and value != ""},
         num_blocks=len(manifest.blocks),
@@ -81,6 +82,14 @@ def write_manifest(
     table = _table(manifest, details).replace_schema_metadata(metadata)
     _write_durably(Path(path), table)
     return header
+
+
+def _documents_of(manifest: Manifest, details: ManifestDetails, source: int) -> dict[str, Any]:
+    """Documents and sequences of a source; nothing where none of its shards knows them."""
+    known = [details.documents[shard] for shard in manifest.shards_of(source) if shard in details.documents]
+    if not known:
+        return {}
+    return {"num_documents": sum(pair[0] for pair in known), "num_sequences": sum(pair[1] for pair in known)}
 
 
 def _table(manifest: Manifest, details: ManifestDetails) -> pa.Table:

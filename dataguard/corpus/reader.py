@@ -29,6 +29,7 @@ from dataguard.corpus.block_cache import BlockCache
 from dataguard.corpus.blocks import DecodedBlock
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.environment import cache_dir, cache_limit_bytes
+from dataguard.corpus.formats.tokens import Boundaries
 from dataguard.corpus.problems import Retry, RowProblem
 from dataguard.corpus.shard_cache import ShardCache
 from dataguard.corpus.shard_file import ByteCounter
@@ -173,7 +174,7 @@ class RowReader:
             if isinstance(loaded, BlockProblem):
                 for index in places:
                     content = loaded.block.text(asked[index]) if self.verify == "tell" and loaded.block else None
-                    answers[index] = _row_problem(loaded, asked[index], content)
+                    answers[index] = loaded.of_row(asked[index], content)
                 continue
             for index, text in zip(places, loaded.texts([asked[index] for index in places]), strict=True):
                 answers[index] = self._rejected(block, asked[index]) if text is None else text
@@ -221,7 +222,7 @@ class RowReader:
             content = loaded
             if isinstance(loaded, BlockProblem):
                 for index, first in wanted[block]:
-                    problems.setdefault(index, _row_problem(loaded, first, None))
+                    problems.setdefault(index, loaded.of_row(first, None))
                 if self.verify != "tell" or loaded.block is None:
                     continue
                 content = loaded.block
@@ -249,12 +250,30 @@ class RowReader:
         self._asked([block], [row])
         read = self._shards.read_fields(block)
         if isinstance(read, BlockProblem):
-            return _row_problem(read, row, None)
+            return read.of_row(row, None)
         place = row - self._shards.place(block).first_row
         if read.fields is None or not 0 <= place < read.fields.num_rows:
             return {}
         fields: dict[str, Any] = read.fields.slice(place, 1).to_pylist()[0]
         return fields
+
+    def boundaries(self, block: int, first_row: int, stop_row: int) -> Boundaries | RowProblem | None:
+        """The documents of the tokens ``first_row:stop_row`` of a block's shard; None where it knows none; uncached.
+
+        Raises
+        ------
+        NotInRun
+            A block that no manifest has, or tokens that are not in its shard.
+        """
+        self._check_blocks(np.array([block], np.int64))
+        shard = self._shards.opened(self._shards.shard_of_block(block))
+        if not 0 <= first_row < stop_row <= shard.entry.num_rows:
+            raise NotInRun(
+                f"tokens {first_row:,}:{stop_row:,} are not in shard {shard.stored.name}",
+                allowed=f"within 0:{shard.entry.num_rows:,}",
+            )
+        found = self._shards.boundaries(block, first_row, stop_row)
+        return found.of_row(first_row, None) if isinstance(found, BlockProblem) else found
 
     def prefetch(self, blocks: ArrayLike) -> None:
         """Begin to read blocks that will be asked for soon; without threads it does nothing."""
@@ -369,20 +388,6 @@ class _NotKept(Exception):  # noqa: N818 - no error of the caller's
     def __init__(self, problem: BlockProblem) -> None:
         super().__init__(problem.detail)
         self.problem = problem
-
-
-def _row_problem(problem: BlockProblem, row: int, content: bytes | None) -> RowProblem:
-    return RowProblem(
-        kind=problem.kind,
-        shard=problem.shard,
-        row=row,
-        detail=problem.detail,
-        expected_digest=problem.expected_digest,
-        found_digest=problem.found_digest,
-        expected_shard_digest=problem.expected_shard_digest,
-        found_shard_digest=problem.found_shard_digest,
-        content=content,
-    )
 
 
 def _arrays(blocks: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -18,7 +18,8 @@ from dataguard.corpus.blocks import DecodedBlock, decoded_text, of_read_block
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.foreign import is_foreign, words_of
 from dataguard.corpus.formats.protocol import BlockPlace, Format, ReadBlock, ScanOptions
-from dataguard.corpus.problems import ProblemKind, Retry
+from dataguard.corpus.formats.tokens import Boundaries, KnowsDocuments
+from dataguard.corpus.problems import ProblemKind, Retry, RowProblem
 from dataguard.corpus.recognition import format_named
 from dataguard.corpus.shard_cache import CachedShard, ShardCache
 from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
@@ -51,6 +52,20 @@ class BlockProblem:
     def num_bytes(self) -> int:
         """Bytes of memory it holds."""
         return self.block.num_bytes if self.block else 256
+
+    def of_row(self, row: int, content: bytes | None) -> RowProblem:
+        """The same problem, of one row; `content` as in `RowProblem`."""
+        return RowProblem(
+            kind=self.kind,
+            shard=self.shard,
+            row=row,
+            detail=self.detail,
+            expected_digest=self.expected_digest,
+            found_digest=self.found_digest,
+            expected_shard_digest=self.expected_shard_digest,
+            found_shard_digest=self.found_shard_digest,
+            content=content,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,6 +178,15 @@ class Shards:
         return self._tried(
             shard, lambda: opened.format.read(opened.stored, self.place(block), opened.options, fields=True)
         )
+
+    def boundaries(self, block: int, first_row: int, stop_row: int) -> Boundaries | BlockProblem | None:
+        """Which documents some tokens of a block's shard hold; None where the shard does not know its documents."""
+        shard = self.shard_of_block(block)
+        opened = self.opened(shard)
+        known = opened.format
+        if not isinstance(known, KnowsDocuments):
+            return None
+        return self._tried(shard, lambda: known.boundaries(opened.stored, first_row, stop_row, opened.options))
 
     def digest_now(self, shard: int) -> str | None:
         """xxh3-128 of a shard's bytes as they are now, taken once; None where they cannot be read."""

@@ -135,6 +135,10 @@ def _account(facts: ManifestFacts) -> Iterator[str | Table]:
     for source in facts.sources:
         if source.rejected_by_code:
             yield f"rejected in {source.name}: {_counts(source.rejected_by_code)}"
+    for source in facts.sources:
+        if source.num_documents is not None:
+            sequences = f" of {_some(source.num_sequences or 0, 'sequence')}"
+            yield f"documents in {source.name}: {source.num_documents:,}{sequences}"
     if facts.ignored_lines:
         yield f"blank lines, which are no records: {facts.ignored_lines:,}"
     if facts.damaged:

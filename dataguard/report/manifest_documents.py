@@ -5,7 +5,7 @@ Each command of ``dataguard manifest`` answers with one of these; people get the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,6 +56,10 @@ class SourceShown(msgspec.Struct, frozen=True, kw_only=True):
     num_rejected: int
     rejected_by_code: dict[str, int]
     content_bytes: int
+    num_documents: int | None
+    """Documents of token shards that know them, empty ones too; null where none does."""
+    num_sequences: int | None
+    """Sequences that those documents are made of."""
 
 
 class FindingShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +188,7 @@ def built(
         num_blocks=len(result.manifest.blocks),
         ignored_lines=int(result.details.ignored_lines.sum()),
         ignored_files=header.ignored_files,
-        sources=_sources(result.manifest, result.account, result.roots),
+        sources=_sources(result.manifest, result.account, header),
         damaged=tuple(named),
         empty_shards=_empty_shards(result.account),
         unreachable=_ignored(result.unreachable),
@@ -212,7 +216,7 @@ def shown(
         num_blocks=len(manifest.blocks),
         ignored_lines=header.ignored_lines,
         ignored_files=header.ignored_files,
-        sources=_sources(manifest, account, {source.name: source.root for source in header.sources}),
+        sources=_sources(manifest, account, header),
         damaged=tuple(findings_shown(damaged)),
         empty_shards=_empty_shards(account),
     )
@@ -286,13 +290,13 @@ def _totals(account: Account) -> dict[str, int]:
     return {name: account.total(name) for name in names}
 
 
-def _sources(manifest: Manifest, account: Account, roots: Mapping[str, str]) -> tuple[SourceShown, ...]:
+def _sources(manifest: Manifest, account: Account, header: ManifestHeader) -> tuple[SourceShown, ...]:
     return tuple(
         SourceShown(
             name=source.name,
             kind=source.kind,
             text_field=entry.text_field,
-            root=roots[source.name],
+            root=told.root,
             num_shards=source.num_shards,
             num_clean=source.num_clean,
             num_flagged=source.num_flagged,
@@ -303,8 +307,10 @@ def _sources(manifest: Manifest, account: Account, roots: Mapping[str, str]) -> 
             num_rejected=source.num_rejected,
             rejected_by_code=dict(source.rejected_by_code),
             content_bytes=source.content_bytes,
+            num_documents=told.num_documents,
+            num_sequences=told.num_sequences,
         )
-        for source, entry in zip(account.sources, manifest.sources, strict=True)
+        for source, entry, told in zip(account.sources, manifest.sources, header.sources, strict=True)
     )
 
 

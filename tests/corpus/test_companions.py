@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from dataguard.corpus import Corpus, Retry, RowProblem, build_manifest, build_manifest_file, verify_shards
+from dataguard.corpus.formats.tokens import Boundaries
+from dataguard.corpus.manifest_read import read_header
 from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
 from dataguard.corpus.storage import open_root
-from dataguard.errors import UsageError
-from tests.corpus.making import jsonl, megatron, put
+from dataguard.errors import NotInRun, UsageError
+from dataguard.report import manifest_documents
+from dataguard.report.manifest import render_shown
+from tests.corpus.making import jsonl, megatron, npy, put
 
 SEQUENCES = [[1, 2, 3], [], [4, 5]]
 
@@ -184,3 +188,36 @@ def test_an_interrupted_build_takes_a_kept_scan_only_where_no_file_changed(tmp_p
     assert path.stat().st_size == 10
     second = build_manifest([str(tmp_path / "data")], partial_dir=kept).manifest
     assert second.shards[0].digest != first.shards[0].digest
+
+
+def test_documents_and_sequences_are_counted_apart(tmp_path: Path) -> None:
+    megatron(tmp_path / "a/x", SEQUENCES, [0, 1, 1, 3])
+    megatron(tmp_path / "a/y", SEQUENCES)
+    npy(tmp_path / "b/z.npy", [1, 2, 3])
+    sources = [str(tmp_path / "a"), str(tmp_path / "b")]
+    result, header = build_manifest_file(sources, tmp_path / "M.parquet")
+    assert [(source.num_documents, source.num_sequences) for source in header.sources] == [(6, 6), (None, None)]
+    shown = manifest_documents.shown(
+        result.manifest, result.account, read_header(tmp_path / "M.parquet"), path="M", damaged=iter(())
+    )
+    assert [(source.num_documents, source.num_sequences) for source in shown.sources] == [(6, 6), (None, None)]
+    assert "documents in a: 6 of 6 sequences" in list(render_shown(shown))
+    assert result.manifest.blocks["group"].tolist() == [3, 3, -1]  # documents that begin in each block
+
+
+def test_documents_of_tokens_are_told_through_the_reader(tmp_path: Path) -> None:
+    path = megatron(tmp_path / "a/x", SEQUENCES, [0, 1, 1, 3])
+    npy(tmp_path / "b/z.npy", [1, 2, 3])
+    build_manifest_file([str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "M.parquet")
+    with Corpus.open(tmp_path / "M.parquet").reader(retry=Retry(attempts=1)) as reader:
+        found = reader.boundaries(0, 2, 4)
+        assert isinstance(found, Boundaries)
+        assert (found.first_document, found.documents.tolist()) == (0, [[0, 3], [3, 3], [3, 5]])
+        assert reader.boundaries(1, 0, 3) is None
+        for block, first, stop in ((0, 4, 6), (0, -1, 2), (0, 2, 2), (9, 0, 1)):
+            with pytest.raises(NotInRun):
+                reader.boundaries(block, first, stop)
+        path.with_suffix(".idx").unlink()
+        problem = reader.boundaries(0, 0, 2)
+        assert isinstance(problem, RowProblem)
+        assert problem.kind == "missing"
