@@ -17,7 +17,7 @@ from dataguard.cli.options import (
     plan_options,
     root_option,
 )
-from dataguard.errors import UsageError
+from dataguard.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
@@ -64,11 +64,13 @@ def rehearse(
     roots: dict[str, Path],
     as_json: bool,
     **made_of: Any,
-) -> None:
+) -> int:
     """Walk the loader as every rank would, without a trainer, and record it as an attempt of a run.
 
     With a MANIFEST, a seed and a global batch it makes the run; without, it goes on with one that is there. Then
     --global-batch, --weight and another MANIFEST change the run from this attempt's start on.
+
+    Ends with 3 where rows could not be read: they were withheld, and the answer names their shards.
 
     Example: dataguard rehearse M.parquet --run RUN --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2
     --steps 60
@@ -118,6 +120,7 @@ def rehearse(
             **amended,
         )
     output.answer(document, render_rehearse, json=as_json)
+    return InputError.exit_code if document.unreadable_shards else 0
 
 
 def _amended(

@@ -81,4 +81,6 @@ class RehearseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     samples_per_second: float
     mixture: tuple[Mixed, ...]
+    unreadable_shards: tuple[str, ...]
+    """Shards of which rows could not be read, whatever their slots hold instead; the command then ends with 3."""
     notes: tuple[str, ...]

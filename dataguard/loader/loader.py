@@ -22,6 +22,7 @@ from dataguard.core.address import Geometry
 from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AttemptError, UsageError
 from dataguard.loader.feed import OnUnreadable
+from dataguard.loader.places import check_places
 from dataguard.loader.proposals import propose_unreadable
 from dataguard.loader.walk import End
 from dataguard.loader.walking import Walking
@@ -285,11 +286,18 @@ class Loader:
             request["parent"] = request["fork_step"] = None
         root = self.run.plan.root
         asked = AttemptRequest(state=state, root_digest=root.digest, seed=root.seed, **request)
+        # An attempt is begun for ever, so what can be refused is refused before: a source that nobody placed, or that
+        # is not there on this machine.
+        check_places(
+            self.run,
+            parent=asked.parent if state is None else state.attempt,
+            roots=self._roots,
+            corpus=self._corpus,
+            weights=asked.weights,
+        )
         if self.rank != 0:
             return join_attempt(self.run, asked, rank=self.rank, timeout_seconds=self._join_timeout_seconds)
         roots = dict(self._roots) if self._corpus is None else {**self._corpus.roots, **self._roots}
-        # An attempt is begun for ever, so what can be refused is refused before: a source that nobody placed.
-        self.run.corpora(roots=self._roots)
         propose_unreadable(self.run)
         return begin_attempt(
             self.run,

@@ -21,6 +21,7 @@ from dataguard.loader.loader import Loader
 from dataguard.plan.plan import Plan
 from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.plan.tables import num_samples
+from dataguard.run.events import Proposed
 from dataguard.run.reached import complete_before
 from dataguard.run.run import Run
 
@@ -96,6 +97,11 @@ def rehearse(
         next_step = loaders[0].next_step
         storage = sum(loader.bytes_read for loader in loaders)
         notes = loaders[0].notes
+    lost = [
+        entry.event
+        for entry in run.read().entries
+        if isinstance(entry.event, Proposed) and entry.event.attempt == attempt.number
+    ]
     plan = run.plan_of(attempt.number)
     global_batch = run.steps_of(attempt.number).size_of(attempt.fork_step)
     return RehearseAnswer(
@@ -118,7 +124,8 @@ def rehearse(
         seconds=seconds,
         samples_per_second=(num_slots - num_padding) / seconds if seconds > 0 else 0.0,
         mixture=mixture_of(plan),
-        notes=notes,
+        unreadable_shards=tuple(sorted(each.shard for each in lost)),
+        notes=(*notes, *(f"{each.shard}: {each.reason}" for each in lost)),
     )
 
 

@@ -159,6 +159,7 @@ def test_halt_stops_at_the_first_microbatch_that_holds_it_and_stays_stopped(tmp_
 
 def test_every_substitute_may_be_unreadable_too(tmp_path, corpus) -> None:
     run = make_run(tmp_path / "run", corpus, lanes=1, fill="substitute")
+    (tmp_path / "web" / "README").touch()  # an empty folder would be a source that is not there
     for shard in ("a", "b", "c"):
         (tmp_path / "web" / f"{shard}.jsonl").rename(tmp_path / shard)
     batches = deliver(run, microbatch_size=8, steps=2)
