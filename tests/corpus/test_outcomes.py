@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dataguard.cli.main import main
-from dataguard.corpus.formats import CODES, FORMATS
+from dataguard.corpus.formats import CODES
 from tests.corpus.other_readers import ANY, Outcome, read_table
 
 TABLE = read_table()
@@ -23,7 +23,6 @@ FOLDERS = sorted({"/".join(row.path.split("/")[:2]) for row in TABLE})
 DAMAGED = ("flagged", "excluded")
 NOT_ALONE = ("marker", "companion")
 """Reasons for which a file in a folder is no shard, and may be one where it is named."""
-KNOWN = {ANY, "-", *(entry.name for entry in FORMATS)}
 
 
 def build(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -95,7 +94,6 @@ def differences(found: Iterable[tuple[Outcome, Outcome]]) -> str:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_file_alone(shared: Path, tmp_path: Path, folder: str, capfd: pytest.CaptureFixture[str]) -> None:
     rows = [row for row in TABLE if row.path.startswith(folder) and row.reasons not in NOT_ALONE]
-    rows = [row for row in rows if row.format in KNOWN]
     told = differences((alone(capfd, shared, tmp_path, row), row) for row in rows)
     assert not told, told
 
@@ -110,12 +108,9 @@ def test_all_of_them_at_once(shared: Path, tmp_path: Path, capfd: pytest.Capture
     """Text and tokens apart, each with ``text`` as its field: one account, exit 3, every file accounted for."""
     data = shared / "data"
     token_folders = {row.path.rsplit("/", 1)[0] for row in TABLE if row.format in ("npy", "megatron")}
-    left_out = token_folders | {row.path.rsplit("/", 1)[0] for row in TABLE if row.format not in KNOWN}
-    if "mds" not in KNOWN:
-        left_out.add("formats/mds")
-    folders = [folder for folder in FOLDERS if folder not in left_out and (data / folder).is_dir()]
+    folders = [folder for folder in FOLDERS if folder not in token_folders and (data / folder).is_dir()]
     words = [f"text={data / folder}" for folder in folders]
-    words += [f"tokens={data / folder}" for folder in sorted(token_folders) if folder not in left_out - token_folders]
+    words += [f"tokens={data / folder}" for folder in sorted(token_folders)]
     code, document = build(capfd, *words, "-o", str(tmp_path / "M.parquet"), "--list-ignored")
     assert code == 3
     balanced(document)
