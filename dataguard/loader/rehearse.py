@@ -97,11 +97,11 @@ def rehearse(
         next_step = loaders[0].next_step
         storage = sum(loader.bytes_read for loader in loaders)
         notes = loaders[0].notes
-    lost = [
-        entry.event
+    lost = {
+        entry.event.shard: entry.event.reason
         for entry in run.read().entries
-        if isinstance(entry.event, Proposed) and entry.event.attempt == attempt.number
-    ]
+        if isinstance(entry.event, Proposed) and entry.event.attempt == attempt.number and entry.event.shard
+    }
     plan = run.plan_of(attempt.number)
     global_batch = run.steps_of(attempt.number).size_of(attempt.fork_step)
     return RehearseAnswer(
@@ -124,8 +124,8 @@ def rehearse(
         seconds=seconds,
         samples_per_second=(num_slots - num_padding) / seconds if seconds > 0 else 0.0,
         mixture=mixture_of(plan),
-        unreadable_shards=tuple(sorted(each.shard for each in lost)),
-        notes=(*notes, *(f"{each.shard}: {each.reason}" for each in lost)),
+        unreadable_shards=tuple(sorted(lost)),
+        notes=(*notes, *(f"{shard}: {reason}" for shard, reason in sorted(lost.items()))),
     )
 
 

@@ -35,14 +35,17 @@ __all__ = ["Located", "StepBatch", "Steps", "label_of_step", "step_of_label"]
 _STOP_POSITION = 1 << 60  # where the stream ends too: plan.stages.LARGEST_POSITION
 
 
-def step_of_label(label: int, first_label: int) -> int:
+def step_of_label(label: int, first_label: int, *, what: str = "step") -> int:
     """Turn the trainer's label of a step into the step, counted from 0; NotInRun where the label is below the first.
 
     >>> step_of_label(1, 1), label_of_step(0, 1)
     (0, 1)
     """
     if label < first_label:
-        raise NotInRun(f"step {label:,} is not in this run", allowed=f"steps count from {first_label}")
+        raise NotInRun(
+            f"{what} {label:,} is not in this run",
+            allowed=f"{what}{'es' if what == 'batch' else 's'} count from {first_label}",
+        )
     return label - first_label
 
 

@@ -88,8 +88,10 @@ class InspectAnswer(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int
     world_size: int
     microbatch_size: int
+    skip_mode: Literal["jump", "hole"]
     skips: tuple[SkippedBy, ...]
-    """What the attempt jumped over between its start and this step."""
+    """With ``jump``, what the attempt jumped over between its start and the end of this batch; with ``hole``, what of
+    this batch is skipped."""
     missing_ranks: tuple[int, ...]
     """Ranks with no complete record of this step."""
     notes: tuple[str, ...]

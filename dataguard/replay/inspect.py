@@ -35,10 +35,10 @@ def inspect_step(
     samples = [_sample(record, stream_names, manifests) for record in found.records.records]
     samples.sort(key=lambda sample: (sample.status == "live", sample.rank, sample.microbatch, sample.slot))
     geometry = found.attempt.geometry
-    before = found.batch.stop_position
-    skips = [
-        (skip.start, skip.stop, skip.event) for skip in found.attempt.skips_over(found.attempt.start_position, before)
-    ]
+    # A jump moves every later batch; a hole moves nothing, so only what lies in this batch matters to it.
+    jumps = run.document.skip_mode == "jump"
+    first = found.attempt.start_position if jumps else found.batch.first_position
+    skips = [(skip.start, skip.stop, skip.event) for skip in found.attempt.skips_over(first, found.batch.stop_position)]
     return InspectAnswer(
         step=label,
         attempt=found.attempt.number,
@@ -49,6 +49,7 @@ def inspect_step(
         global_batch=found.batch.size,
         world_size=geometry.world_size,
         microbatch_size=geometry.microbatch_size,
+        skip_mode=run.document.skip_mode,
         skips=lookup.skips(skips),
         missing_ranks=_missing(found, rank),
         notes=(*found.records.torn, *found.records.damage, *run.problems()),

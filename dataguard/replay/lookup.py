@@ -12,7 +12,7 @@ from functools import cached_property
 from dataguard.errors import NotInRun
 from dataguard.plan.attempts import AttemptPlan, AttemptTree, DeliveryLabel
 from dataguard.plan.skips import SkippedBy as PlannedSkip
-from dataguard.plan.steps import StepBatch, Steps
+from dataguard.plan.steps import StepBatch, Steps, step_of_label
 from dataguard.replay.answers import SkippedBatch, SkippedBy
 from dataguard.run.events import SkipAdded
 from dataguard.run.index import Index, StepRecords
@@ -99,8 +99,8 @@ class Lookup:
 
     def labels_of_batch(self, batch: int, *, attempt: int | None = None) -> range | SkippedBatch:
         """The steps that deliver a batch of a lineage (both in the trainer's labels), or by what it was skipped."""
-        steps = self.run.steps_of(attempt)
-        found = steps.steps_of_batch(self.run.step(batch))
+        index = step_of_label(batch, self.run.first_label, what="batch")
+        found = self.run.steps_of(attempt).steps_of_batch(index)
         if isinstance(found, range):
             return range(self.run.label(found.start), self.run.label(found.stop))
         return self._skipped(found, step=None, batch=batch)

@@ -25,7 +25,7 @@ from dataguard.plan.located import Located
 from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.plan.steps import Steps
 from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck
-from dataguard.replay.compare import compare_microbatch
+from dataguard.replay.compare import compare_microbatch, rebuilt_digest
 from dataguard.replay.coverage import Coverage
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
@@ -244,7 +244,7 @@ def _data(
 ) -> VerifyCheck:
     faults: list[Fault] = []
     notes: list[str] = []
-    checked = done = 0
+    checked = done = num_faults = 0
     stretches = []
     for attempt, first, stop in _owned(chain):
         complete = lookup.complete[attempt.number]
@@ -261,17 +261,16 @@ def _data(
             while (step := rebuilder.steps.next_delivered(step)) < stop:
                 num_samples, wrong = _rebuilt_step(lookup, rebuilder, attempt, step)
                 checked += num_samples
-                faults += wrong
+                num_faults += len(wrong)
+                faults += wrong[: max(0, _MOST_FAULTS - len(faults))]  # a lost shard has millions, all alike
                 step += 1
                 done += 1
                 progress(done, total)
         finally:
             rebuilder.close()
-    if len(faults) > _MOST_FAULTS:
-        notes.append(f"{len(faults):,} samples in all; the first {_MOST_FAULTS} are listed")
-    return VerifyCheck(
-        name="data", checked=checked, unit="samples", faults=tuple(faults[:_MOST_FAULTS]), notes=tuple(notes)
-    )
+    if num_faults > _MOST_FAULTS:
+        notes.append(f"{num_faults:,} samples in all; the first {_MOST_FAULTS} are listed")
+    return VerifyCheck(name="data", checked=checked, unit="samples", faults=tuple(faults), notes=tuple(notes))
 
 
 def _rebuilt_step(lookup: Lookup, rebuilder: Rebuilder, attempt: AttemptPlan, step: int) -> tuple[int, list[Fault]]:
@@ -292,7 +291,7 @@ def _rebuilt_step(lookup: Lookup, rebuilder: Rebuilder, attempt: AttemptPlan, st
             Fault(
                 kind=sample.status,
                 message=f"{where}: {sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, "
-                f"{sample.digest} rebuilt" + (f"; {sample.problem}" if sample.problem else ""),
+                f"{rebuilt_digest(sample.digest)} rebuilt" + (f"; {sample.problem}" if sample.problem else ""),
             )
             for sample in wrong
         ]

@@ -16,6 +16,7 @@ from dataguard.replay.answers import (
     VerifyAnswer,
     WhereAnswer,
 )
+from dataguard.replay.compare import rebuilt_digest
 from dataguard.replay.log import LogLine
 from dataguard.report.tables import table
 
@@ -34,7 +35,8 @@ def render_inspect(answer: InspectAnswer | SkippedBatch) -> Iterator[str | Table
         yield from _events(answer.skips)
         return
     start, stop = answer.positions
-    jumped = "".join(f", since {_batches(skip)} was jumped by event {skip.event}" for skip in answer.skips)
+    jumps = answer.skips if answer.skip_mode == "jump" else ()
+    jumped = "".join(f", since {_batches(skip)} was jumped by event {skip.event}" for skip in jumps)
     yield (
         f"step {answer.step:,}, attempt {answer.attempt} ({answer.label}): batch {answer.batch:,}{jumped}; "
         f"positions {start:,}:{stop:,}, global batch {answer.global_batch:,} over {answer.world_size:,} ranks"
@@ -94,7 +96,7 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
     for rank, microbatch, sample in wrong[:_MANY]:
         yield (
             f"rank {rank}, microbatch {microbatch}, slot {sample.slot}: {sample.status}: "
-            f"{sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, {sample.digest} rebuilt"
+            f"{sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, {rebuilt_digest(sample.digest)} rebuilt"
         )
         if sample.problem:
             yield f"  {sample.problem}"
@@ -126,7 +128,8 @@ def render_seen(answer: SeenAnswer) -> Iterator[str | Table]:
     """What ``seen`` says."""
     lineage = " > ".join(map(str, answer.lineage))
     yield (
-        f"a checkpoint of step {answer.step:,} (lineage {lineage}) was trained on {answer.num_samples:,} samples, "
+        f"a checkpoint whose next step is {answer.step:,} (lineage {lineage}) was trained on "
+        f"{answer.num_samples:,} samples, "
         f"{answer.length:,} {answer.unit}; {answer.num_withheld:,} slots were withheld"
     )
     yield from (f"note: {note}" for note in answer.notes)

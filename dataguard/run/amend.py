@@ -18,7 +18,7 @@ from typing import Any
 from dataguard.core.parse import parse_shard_row
 from dataguard.core.spans import check_span
 from dataguard.errors import AttemptError, NotInRun, UsageError
-from dataguard.plan.steps import Steps
+from dataguard.plan.steps import Steps, step_of_label
 from dataguard.run.amended import Amended, differences
 from dataguard.run.attempts import begun_events
 from dataguard.run.events import Event, Quarantined, Released, Revoked, RunCreated, SkipAdded, kind_of
@@ -76,7 +76,8 @@ def skip(
     """
     _require_reason(reason)
     check_span(start, stop, what="batch range" if batches else "step range")
-    first, last = run.step(start), run.step(stop)
+    first = step_of_label(start, run.first_label, what="batch" if batches else "step")
+    last = run.step(stop)
 
     def draft(read: JournalRead) -> _Draft:
         steps, leaf = _lineage(run, read, attempt)

@@ -10,6 +10,7 @@ from dataguard.core.digests import sample_digest
 from dataguard.replay.answers import InspectAnswer
 from dataguard.replay.inspect import inspect_step
 from dataguard.replay.lookup import Lookup
+from dataguard.report.replay import render_inspect
 from dataguard.run.tidy import compact_run, seal_run
 from tests.replay.conftest import roots_of
 
@@ -103,3 +104,19 @@ def test_the_corpus_may_be_gone_and_the_record_may_lie_anywhere(copy) -> None:
     list(compact_run(story.run))
     compacted = [shown(inspect_step(Lookup(story.run), step, attempt=a)) for step, a in ((5, 1), (50, 2), (33, 3))]
     assert before == sealed == compacted
+
+
+def test_a_hole_moves_no_batch_and_nothing_is_said_to_be_jumped(holes) -> None:
+    lookup = Lookup(holes.run)
+    for step in (46, 50):
+        answer = inspect_step(lookup, step, attempt=2)
+        assert (answer.skip_mode, answer.batch, answer.skips) == ("hole", step, ())
+        assert "jumped" not in next(render_inspect(answer))
+    jumped = inspect_step(Lookup(holes.run), 39, attempt=1)
+    assert jumped.skips == ()
+
+
+def test_what_was_jumped_is_said(story) -> None:
+    answer = inspect_step(Lookup(story.run), 42, attempt=2)
+    assert answer.skip_mode == "jump"
+    assert "batch 47, since 40:45 was jumped by event 3" in next(render_inspect(answer))

@@ -186,7 +186,7 @@ def test_a_lost_shard_is_found(copy) -> None:
     (story.folder / "code" / "d.parquet").unlink()
     found = faults(verify(story))
     assert list(found) == ["data"]
-    assert all(fault.startswith("unreadable: ") for fault in found["data"])
+    assert all(fault.startswith("unreadable: ") and " recorded, none rebuilt; " in fault for fault in found["data"])
 
 
 @pytest.mark.parametrize("what", ["row", "digest", "position", "microbatch_digest", "step", "slot", "source"])

@@ -162,6 +162,7 @@ def test_a_range_past_a_later_mixture_says_so(tmp_path: Path) -> None:
         (lambda run: skip(run, 40, 40, reason="x"), SpanError, "is empty"),
         (lambda run: skip(run, 45, 40, reason="x"), SpanError, "45:40"),
         (lambda run: skip(run, 0, 4, reason="x"), NotInRun, "steps count from 1"),
+        (lambda run: skip(run, 0, 4, reason="x", batches=True), NotInRun, "batches count from 1"),
         (lambda run: skip(run, 1, 4, reason="x", attempt=7), NotInRun, "attempt 7 is not in this run"),
         (lambda run: skip(run, 1, 4, reason=" "), UsageError, "needs a reason"),
         (lambda run: quarantine(run, "web/a.jsonl", reason=""), UsageError, "needs a reason"),
