@@ -15,7 +15,9 @@ __all__ = ["seen"]
 
 @click.command()
 @run_argument
-@click.option("--step", type=click.IntRange(min=0), help="The step that the checkpoint goes on with: all before it is counted.")
+@click.option(
+    "--step", type=click.IntRange(min=0), help="The step that the checkpoint goes on with; all before it counts."
+)
 @click.option("--rows", "rows_file", type=PATH, help="Write every delivered row to this Parquet file.")
 @attempt_option
 @json_option

@@ -96,7 +96,8 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
     for rank, microbatch, sample in wrong[:_MANY]:
         yield (
             f"rank {rank}, microbatch {microbatch}, slot {sample.slot}: {sample.status}: "
-            f"{sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, {rebuilt_digest(sample.digest)} rebuilt"
+            f"{sample.shard} row {sample.row:,}, digest {sample.recorded} recorded, "
+            f"{rebuilt_digest(sample.digest)} rebuilt"
         )
         if sample.problem:
             yield f"  {sample.problem}"

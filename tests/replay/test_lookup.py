@@ -88,7 +88,7 @@ def test_holes_are_skipped_and_never_another_batch(holes) -> None:
 def test_steps_below_the_first_label_are_refused(holes) -> None:
     with pytest.raises(NotInRun, match="steps count from 1"):
         Lookup(holes.run).find(0)
-    with pytest.raises(NotInRun, match="batch 0 is not in this run\n.*batches count from 1"):
+    with pytest.raises(NotInRun, match=r"batch 0 is not in this run\n.*batches count from 1"):
         Lookup(holes.run).labels_of_batch(0)
 
 
