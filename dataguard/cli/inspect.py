@@ -10,7 +10,7 @@ import click
 
 from dataguard.cli import output
 from dataguard.cli.options import attempt_option, batch_option, json_option, rank_option, run_argument, step_option
-from dataguard.errors import UsageError
+from dataguard.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from dataguard.replay.answers import InspectAnswer, SkippedBatch
@@ -33,11 +33,14 @@ def inspect(
     rank: int | None,
     attempt: int | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Show what every rank was fed at a step, worst first: one answer a step.
+
+    Ends with 3 where the record is damaged, so that something may be missing.
 
     Examples: dataguard inspect RUN --step 17 --rank 1; dataguard inspect RUN --batch 42
     """
+    from dataguard.replay.answers import SkippedBatch
     from dataguard.replay.inspect import inspect_step
     from dataguard.replay.lookup import Lookup
     from dataguard.report.replay import render_inspect
@@ -45,11 +48,20 @@ def inspect(
 
     lookup = Lookup(Run.open(run))
 
+    codes = {0}
+
     def answers() -> Iterator[InspectAnswer | SkippedBatch]:
         for asked in asked_steps(lookup, step, batch, attempt):
-            yield inspect_step(lookup, asked, attempt=attempt, rank=rank) if isinstance(asked, int) else asked
+            if not isinstance(asked, int):
+                yield asked
+                continue
+            answer = inspect_step(lookup, asked, attempt=attempt, rank=rank)
+            if not isinstance(answer, SkippedBatch) and answer.damage:
+                codes.add(InputError.exit_code)
+            yield answer
 
     output.answer_lines(answers(), render_inspect, json=as_json)
+    return max(codes)
 
 
 def asked_steps(

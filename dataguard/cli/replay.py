@@ -45,7 +45,7 @@ def replay(
     """Rebuild a step from plan and shards, and compare every digest with what was recorded.
 
     Ends with 0 where everything asked for is exact, 1 where something differs or nothing was delivered, 3 where rows
-    cannot be read any more.
+    or their record cannot be read any more.
 
     Example: dataguard replay RUN --step 17 -o OUT
     """
@@ -68,9 +68,8 @@ def replay(
             output.say(f"{write_samples(answer, rebuilt, folder)} written")
         output.answer(answer, render_replay, json=as_json)
         compared = any(microbatch.recorded is not None for microbatch in answer.microbatches)
-        code = max(
-            code, _EXIT_CODES[answer.status] if compared else max(AnswerNo.exit_code, _EXIT_CODES[answer.status])
-        )
+        least = InputError.exit_code if answer.damage else 0 if compared else AnswerNo.exit_code
+        code = max(code, least, _EXIT_CODES[answer.status])
     return code
 
 

@@ -94,6 +94,8 @@ class InspectAnswer(msgspec.Struct, frozen=True, kw_only=True):
     this batch is skipped."""
     missing_ranks: tuple[int, ...]
     """Ranks with no complete record of this step."""
+    damage: tuple[str, ...]
+    """Files of the record that cannot be trusted, so that something may be missing; the command then ends with 3."""
     notes: tuple[str, ...]
     samples: tuple[InspectedSample, ...]
 
@@ -151,6 +153,8 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     microbatches: tuple[ReplayMicrobatch, ...]
     skips: tuple[SkippedBy, ...] = ()
     """Where the step was skipped: by which events."""
+    damage: tuple[str, ...] = ()
+    """Files of the record that cannot be trusted, so that something went uncompared; the command then ends with 3."""
     notes: tuple[str, ...] = ()
 
 

@@ -52,6 +52,7 @@ def inspect_step(
         skip_mode=run.document.skip_mode,
         skips=lookup.skips(skips),
         missing_ranks=_missing(found, rank),
+        damage=tuple(found.records.damage),
         notes=(*found.records.torn, *found.records.damage, *run.problems()),
         samples=tuple(samples),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from dataguard.errors import NotInRun
+from dataguard.errors import NotInRun, RunDamaged
 from dataguard.plan.attempts import AttemptPlan, AttemptTree, DeliveryLabel
 from dataguard.plan.skips import SkippedBy as PlannedSkip
 from dataguard.plan.steps import StepBatch, Steps, step_of_label
@@ -51,6 +51,28 @@ class Lookup:
         """Every attempt."""
         return self.run.attempts()
 
+    def chain(self, attempt: int | None) -> tuple[AttemptPlan, ...]:
+        """The attempts on the lineage of `attempt` (default: the newest leaf's), root first.
+
+        Raises
+        ------
+        NotInRun
+            There is none.
+        RunDamaged
+            There is none to be read, since the journal is damaged.
+        """
+        try:
+            return tuple(self.tree.lineage(attempt))
+        except NotInRun as error:
+            problems = self.run.problems()
+            if not problems:
+                raise
+            raise RunDamaged(
+                f"the journal is damaged, so it cannot be told whether this is so: {error.asked}",
+                found="; ".join(problems[:3]),
+                todo="restore the event files from a copy; `dataguard verify` lists what is wrong",
+            ) from error
+
     @cached_property
     def complete(self) -> dict[int, int]:
         """For every attempt, one past its last complete step."""
@@ -58,7 +80,7 @@ class Lookup:
 
     def lineage(self, attempt: int | None) -> tuple[int, ...]:
         """Numbers of the attempts on the lineage of `attempt` (default: the newest leaf's), root first."""
-        return tuple(each.number for each in self.tree.lineage(attempt))
+        return tuple(each.number for each in self.chain(attempt))
 
     def find(self, label: int, *, attempt: int | None = None, rank: int | None = None) -> Found | SkippedBatch:
         """The delivery of a step on a lineage, or by what it was skipped.
@@ -69,7 +91,7 @@ class Lookup:
             Nothing on the lineage has delivered it; the error names the attempts that have. Or no such rank.
         """
         step = self.run.step(label)
-        leaf = self.tree.newest if attempt is None else attempt
+        leaf = self.chain(attempt)[-1].number
         owner = self.tree.attempt(self.tree.owner(step, leaf))
         if rank is not None and not 0 <= rank < owner.geometry.world_size:
             raise NotInRun(
@@ -100,7 +122,7 @@ class Lookup:
     def labels_of_batch(self, batch: int, *, attempt: int | None = None) -> range | SkippedBatch:
         """The steps that deliver a batch of a lineage (both in the trainer's labels), or by what it was skipped."""
         index = step_of_label(batch, self.run.first_label, what="batch")
-        found = self.run.steps_of(attempt).steps_of_batch(index)
+        found = self.run.steps_of(self.chain(attempt)[-1].number).steps_of_batch(index)
         if isinstance(found, range):
             return range(self.run.label(found.start), self.run.label(found.stop))
         return self._skipped(found, step=None, batch=batch)

@@ -65,6 +65,7 @@ def replay_step(
         attempt=found.attempt.number,
         status=worst([each.status for each in answers]),
         microbatches=tuple(answers),
+        damage=tuple(found.records.damage),
         notes=tuple(notes),
     )
     return answer, rebuilt

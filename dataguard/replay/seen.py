@@ -42,7 +42,7 @@ def seen_before(lookup: Lookup, label: int, *, attempt: int | None = None) -> tu
 
     run = lookup.run
     stop = run.step(label)
-    chain = lookup.tree.lineage(attempt)
+    chain = lookup.chain(attempt)
     leaf = chain[-1]
     reached = lookup.complete[leaf.number]
     if stop > max(reached, leaf.fork_step):

@@ -55,7 +55,7 @@ def where_record(
         No such shard, or no such row in it.
     """
     run = lookup.run
-    leaf = lookup.tree.newest if attempt is None else attempt
+    leaf = lookup.chain(attempt)[-1].number
     places: list[Placed] = []
     notes: list[str] = []
     limit = None if until is None else run.step(until)
