@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dataguard.core.address import Geometry
-from dataguard.errors import UsageError
+from dataguard.errors import RunDamaged, UsageError
 from dataguard.loader.answers import Mixed, PlanAnswer, PlannedSample, RehearseAnswer
 from dataguard.loader.loader import Loader
 from dataguard.plan.plan import Plan
@@ -142,8 +142,17 @@ def continued_geometry(
     if last is None:
         asked = (("world size", world_size), ("microbatch size", microbatch_size))
         missing = [name for name, value in asked if value is None]
+        if missing and run is not None and run.problems():
+            raise RunDamaged(
+                "the attempts of this run cannot be read",
+                found="; ".join(run.problems()[:3]),
+                todo="restore the event files from a copy; `dataguard verify` lists what is wrong",
+            )
         if missing:
-            raise UsageError(f"the run has no attempt yet, and no {' and no '.join(missing)} is given")
+            raise UsageError(
+                f"the run has no attempt yet, and no {' and no '.join(missing)} is given",
+                todo=f"give {' and '.join('--' + name.replace(' ', '-') + ' N' for name in missing)}",
+            )
     geometry = Geometry(
         world_size=world_size or (last.world_size if last else 1),
         microbatch_size=microbatch_size or (last.microbatch_size if last else 1),

@@ -117,7 +117,7 @@ def test_inspect_for_people(told) -> None:
     assert [line.split()[:3] for line in lines[2:]] == [["1", str(i // 2), str(4 + i)] for i in range(4)]
 
 
-REPLAY_KEYS = ["step", "batch", "attempt", "status", "microbatches", "skips", "notes"]
+REPLAY_KEYS = ["step", "batch", "attempt", "status", "microbatches", "skips", "damage", "notes"]
 MICROBATCH_KEYS = ["rank", "microbatch", "status", "digest", "recorded", "samples"]
 SAMPLE_KEYS = [
     *("slot", "position", "source", "shard", "row", "delivered", "status", "digest", "recorded", "length", "problem")

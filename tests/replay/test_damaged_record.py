@@ -8,6 +8,7 @@ import pytest
 
 from dataguard.cli.main import main
 from dataguard.errors import NotInRun, RunDamaged
+from dataguard.loader.rehearse import continued_geometry
 from dataguard.replay.inspect import inspect_step
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.seen import seen_before
@@ -51,6 +52,8 @@ def test_an_attempt_whose_event_is_damaged_is_not_said_never_to_have_begun(copy)
         with pytest.raises(RunDamaged, match="the journal is damaged, so it cannot be told") as caught:
             ask()
         assert "journal/000002.json" in str(caught.value.found)
+    with pytest.raises(RunDamaged, match="the attempts of this run cannot be read"):
+        continued_geometry(lookup.run, world_size=None, microbatch_size=None, global_batch=None)
 
 
 def test_with_a_whole_journal_what_is_not_there_is_no_damage(story) -> None:
