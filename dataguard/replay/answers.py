@@ -27,6 +27,7 @@ __all__ = [
     "VerifyAnswer",
     "VerifyCheck",
     "WhereAnswer",
+    "rebuilt_digest",
 ]
 
 ReplayStatus = Literal["exact", "differs", "skipped", "withheld", "unreadable"]
@@ -128,6 +129,15 @@ class ReplaySample(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     problem: str | None = None
     """Why it could not be read, or what differs."""
+
+
+def rebuilt_digest(digest: str) -> str:
+    """A sample's digest as people read it: where nothing could be rebuilt there is none.
+
+    >>> rebuilt_digest("0000000000000000"), rebuilt_digest("0473edd3f0825647")
+    ('none', '0473edd3f0825647')
+    """
+    return digest if digest.strip("0") else "none"
 
 
 class ReplayMicrobatch(msgspec.Struct, frozen=True, kw_only=True):

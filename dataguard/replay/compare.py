@@ -22,7 +22,7 @@ from dataguard.plan.slots import SlotStatus
 from dataguard.replay.answers import Delivered, ReplayMicrobatch, ReplaySample, ReplayStatus
 from dataguard.replay.rebuild import Rebuilt
 
-__all__ = ["compare_microbatch", "rebuilt_digest", "worst"]
+__all__ = ["compare_microbatch", "worst"]
 
 _ORDER: tuple[ReplayStatus, ...] = ("unreadable", "differs", "exact", "withheld", "skipped")
 
@@ -66,15 +66,6 @@ def compare_microbatch(
         recorded=recorded,
         samples=samples,
     )
-
-
-def rebuilt_digest(digest: str) -> str:
-    """A sample's digest as people read it: where nothing could be rebuilt there is none.
-
-    >>> rebuilt_digest("0000000000000000"), rebuilt_digest("0473edd3f0825647")
-    ('none', '0473edd3f0825647')
-    """
-    return digest if digest.strip("0") else "none"
 
 
 def _sample(rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, source_names: Sequence[str]) -> ReplaySample:

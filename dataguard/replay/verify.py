@@ -24,8 +24,8 @@ from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.located import Located
 from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.plan.steps import Steps
-from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck
-from dataguard.replay.compare import compare_microbatch, rebuilt_digest
+from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck, rebuilt_digest
+from dataguard.replay.compare import compare_microbatch
 from dataguard.replay.coverage import Coverage
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder

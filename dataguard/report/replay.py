@@ -15,8 +15,8 @@ from dataguard.replay.answers import (
     SkippedBy,
     VerifyAnswer,
     WhereAnswer,
+    rebuilt_digest,
 )
-from dataguard.replay.compare import rebuilt_digest
 from dataguard.replay.log import LogLine
 from dataguard.report.tables import table
 
