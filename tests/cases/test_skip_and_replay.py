@@ -197,7 +197,7 @@ def test_where_the_record_is_gone_nothing_is_compared_and_that_is_no_success(tmp
     assert main(["replay", str(run.path), "--step", "0"]) == 0
     for path in (run.path / "index").rglob("*.parquet"):
         path.unlink()
-    assert main(["replay", str(run.path), "--step", "0"]) == 1
+    assert main(["replay", str(run.path), "--step", "0"]) == 3, "a sealed file is missing: the record is damaged"
     said = capsys.readouterr()
     assert "have no record" in said.out
     assert "is missing" in said.out
