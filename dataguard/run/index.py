@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from dataguard.run.columns import read_records, read_table, to_table
 from dataguard.run.frames import FramesReader, scan_frames
 from dataguard.run.layout import Layout
 from dataguard.run.records import RANKED_RECORD, notable, used, with_rank
-from dataguard.run.sources import Notes, Source, Sources, covered_steps, first_frame, last_address
+from dataguard.run.sources import Notes, RankSeals, Source, Sources, covered_steps, first_frame, last_address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,8 +118,9 @@ class Index:
             holding = [source for source in sealed if source.holds(*wanted)]
             if not holding and seals is not None:
                 # Frames are looked at only where no seal speaks of the step.
-                hot = self._files.hot(attempt, rank, seals, covered)
-                holding = [source for source in hot if source.holds(*wanted)]
+                told = Notes()
+                files = self._files.of_rank(attempt, rank, covered=covered, notes=told)
+                holding = [source for source in files if source.holds(*wanted)]
             return [records for one in holding if (records := self.read(one, wanted, told)) is not None], told
 
         if len(ranks) < _MANY_RANKS:
@@ -263,13 +265,11 @@ class Index:
         steps: list[int | None] = []
         looked_up: dict[int, NDArray[np.void]] = {}
         for rank in range(num_ranks):
-            seals = self._files.seals(attempt, rank, Notes())
-            if seals is None:
+            found = self._files.settled(attempt, rank, Notes(), partial(self._last_hot, attempt, rank))
+            if found is None:
                 steps.append(None)
                 continue
-            last = None
-            for source in self._files.hot(attempt, rank, seals, 0):
-                last = last_address(source) or last
+            seals, last = found
             if seals.listed and (last is None or last[0] < seals.listed[-1].stop - 1):
                 step = seals.listed[-1].stop - 1
                 if step not in looked_up:
@@ -279,6 +279,13 @@ class Index:
                 last = (step, int(mine["microbatch"].max()) if len(mine) else -1)
             steps.append(seals.begin if last is None else last[0] + (last[1] + 1 >= needed(last[0])))
         return steps
+
+    def _last_hot(self, attempt: int, rank: int, seals: RankSeals) -> tuple[RankSeals, tuple[int, int] | None]:
+        """The seals of a rank, and the newest address in its frames."""
+        last = None
+        for source in self._files.hot(attempt, rank, seals, 0):
+            last = last_address(source) or last
+        return seals, last
 
     # -- reading
 

@@ -8,10 +8,10 @@ last step of the one before; no big folder is ever listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dataguard.errors import RunDamaged
 from dataguard.run.columns import FileName
@@ -20,6 +20,9 @@ from dataguard.run.layout import Layout, parse_span
 from dataguard.run.seal import Seal, ranks_of, read_seals
 
 __all__ = ["Notes", "RankSeals", "Source", "Sources", "covered_steps", "first_frame", "last_address"]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +175,30 @@ class Sources:
 
     def of_rank(self, attempt: int, rank: int, *, covered: int = 0, notes: Notes | None = None) -> list[Source]:
         """Sealed files and frames of one rank, in order of steps, less the steps before ``covered``."""
-        seals = self.seals(attempt, rank, Notes() if notes is None else notes)
-        if seals is None:
-            return []
-        sources = self.sealed(attempt, rank, seals, covered) + self.hot(attempt, rank, seals, covered)
+
+        def look(seals: RankSeals) -> list[Source]:
+            return self.sealed(attempt, rank, seals, covered) + self.hot(attempt, rank, seals, covered)
+
+        sources = self.settled(attempt, rank, Notes() if notes is None else notes, look) or []
         return sorted(sources, key=lambda source: (source.first, source.skip_bytes))
+
+    def settled(self, attempt: int, rank: int, notes: Notes, look: Callable[[RankSeals], _T]) -> _T | None:
+        """What `look` finds by the seals of a rank, again where a segment was sealed meanwhile; None without a writer.
+
+        A segment that is sealed between reading the seals and looking for its frames is in neither, and all behind it
+        would be missed with it. Each further look needs a further seal, so it ends.
+        """
+        while True:
+            told = Notes()
+            seals = self.seals(attempt, rank, told)
+            if seals is None:
+                return None
+            found = look(seals)
+            after = self.seals(attempt, rank, Notes())
+            if after is not None and len(after.listed) == len(seals.listed):
+                notes.torn.extend(told.torn)
+                notes.damage.extend(told.damage)
+                return found
 
     def seals(self, attempt: int, rank: int, notes: Notes) -> RankSeals | None:
         """What one rank's seals say; None where it has had no writer."""

@@ -18,6 +18,7 @@ from dataguard.run.frames import HEADER_BYTES
 from dataguard.run.index import Index, merge
 from dataguard.run.layout import Layout
 from dataguard.run.seal import seal_attempt
+from dataguard.run.sources import Source, Sources
 from tests.run.recording import microbatch, open_writer, record_run
 
 FRAME_BYTES = 4 * 108 + 8
@@ -330,3 +331,31 @@ def test_damaged_exceptions_are_told(tmp_path: Path) -> None:
         writer.append_exception(exception_record(step=0, position=1, reason=ExceptionReason.CHANGED))
     flip(Layout(tmp_path).exceptions(1, 0), HEADER_BYTES + 5)
     assert kinds(Layout(tmp_path)) == ["damaged"]
+
+
+@pytest.mark.parametrize("sealed_after", [1, 2, 3])
+def test_segments_sealed_while_their_names_are_computed_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed_after: int
+) -> None:
+    """Between the reading of the seals and the look for frames, everything is sealed and the frames are gone."""
+    with open_writer(tmp_path, segment_steps=10, background=False) as writer:
+        for step in range(35):
+            writer.append(microbatch(step))
+        writer.close(seal=False)
+    layout = Layout(tmp_path)
+    looks = 0
+    look = Sources.hot
+
+    def late(self: Sources, *args: object) -> list[Source]:
+        nonlocal looks
+        looks += 1
+        if looks == sealed_after:
+            assert not seal_attempt(layout, 1).problems
+        return look(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Sources, "hot", late)
+    index = Index(layout)
+    assert index.next_steps(1, 1, 1) == [35]
+    assert index.step(1, 34, num_ranks=1).records["step"].tolist() == [34] * 4
+    assert merge(list(index.records(1)))["step"][::4].tolist() == list(range(35))
+    assert looks >= sealed_after
