@@ -14,7 +14,7 @@ from dataguard.plan.lanes import lanes_of_source
 from dataguard.plan.plan import Plan
 from dataguard.plan.stream import Stream
 
-__all__ = ["CACHE_LIMIT_BYTES", "Demand", "demand_of"]
+__all__ = ["CACHE_LIMIT_BYTES", "Demand", "demand_of", "shared_cache_bytes"]
 
 CACHE_LIMIT_BYTES = 2 << 30
 _CACHE_LEAST_BYTES = 64 << 20
@@ -62,3 +62,11 @@ def demand_of(plan: Plan, stream: Stream, geometry: Geometry) -> Demand:
             f"{1 << (geometry.world_size - 1).bit_length():,}"
         )
     return Demand(cache_bytes=max(_CACHE_LEAST_BYTES, min(wanted, CACHE_LIMIT_BYTES)), notes=tuple(notes))
+
+
+def shared_cache_bytes(plan: Plan, stream: Stream, geometry: Geometry) -> int:
+    """The cache of each rank where all of them live in one process: what one needs, and at most its part of a budget.
+
+    The budget is twice what a rank alone may have, so that hundreds of ranks do not take the machine's memory.
+    """
+    return min(demand_of(plan, stream, geometry).cache_bytes, 2 * CACHE_LIMIT_BYTES // geometry.world_size)

@@ -17,6 +17,7 @@ import numpy as np
 from dataguard.core.address import Geometry
 from dataguard.errors import RunDamaged, UsageError
 from dataguard.loader.answers import Mixed, PlanAnswer, PlannedSample, RehearseAnswer
+from dataguard.loader.demand import shared_cache_bytes
 from dataguard.loader.loader import Loader
 from dataguard.plan.plan import Plan
 from dataguard.plan.slots import PADDING, SlotStatus
@@ -55,6 +56,8 @@ def rehearse(
     if from_step is None and len(tree):
         from_step = complete_before(run, tree.newest if parent is None else parent)
         parent = tree.newest if parent is None else parent
+    if settings.get("cache_bytes") is None:
+        settings["cache_bytes"] = shared_cache_bytes(run.plan_of(), run.stream_of(), geometry)
     launch_id = f"rehearsal {uuid.uuid4().hex}"
     began = time.perf_counter()
     num_slots = num_withheld = num_unreadable = num_padding = content = done = 0

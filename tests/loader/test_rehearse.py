@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dataguard.core.address import Geometry
 from dataguard.errors import GeometryError, NotInRun, UsageError
+from dataguard.loader.demand import CACHE_LIMIT_BYTES, demand_of, shared_cache_bytes
 from dataguard.loader.rehearse import continued_geometry, planned_steps, rehearse
 from dataguard.plan.plan import Plan
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.replay import replay_step
 from dataguard.run import amend
+from tests.support.corpora import make_corpus
 from tests.support.runs import make_run
 
 
@@ -77,3 +81,11 @@ def test_planned_steps_need_no_run(documents) -> None:
         planned_steps(plan, geometry(3, 1), [5])
     with pytest.raises(NotInRun):
         planned_steps(plan, geometry(4, 1), [-1])
+
+
+def test_ranks_of_one_process_share_a_budget_of_memory(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "RUN", make_corpus(tmp_path, {"web": {"a.jsonl": 64}}))
+    alone, many = (Geometry(world_size=world_size, microbatch_size=1) for world_size in (1, 512))
+    plan, stream = run.plan, run.stream_of()
+    assert shared_cache_bytes(plan, stream, alone) == demand_of(plan, stream, alone).cache_bytes
+    assert 512 * shared_cache_bytes(plan, stream, many) <= 2 * CACHE_LIMIT_BYTES
