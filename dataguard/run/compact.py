@@ -186,8 +186,10 @@ def _remove_strays(layout: Layout, attempt: int) -> None:
 
 def _remove(layout: Layout, source: Source) -> bool:
     assert source.stop is not None
+    # The record goes first: where it stands, a reader takes a missing notable file for nothing notable.
+    removed = remove_durably(source.path)
     remove_durably(layout.notable(source.attempt, source.first, source.stop, rank=source.rank))
-    return remove_durably(source.path)
+    return removed
 
 
 def _remove_folders(layout: Layout, attempt: int, ranks: list[int]) -> None:

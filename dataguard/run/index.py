@@ -176,8 +176,13 @@ class Index:
                 try:
                     records = read_records(path, replace(source.name, kind="notable", footer=None))
                 except FileNotFoundError:
-                    continue
-                records = records[records["step"] >= source.count_from]
+                    if source.path.exists():
+                        continue  # nothing in it was notable
+                    # Compacted since its name was computed: the record is removed before what is notable in it.
+                    moved = self.read(source, None, notes)
+                    records = None if moved is None else moved[notable(moved)]
+                else:
+                    records = records[records["step"] >= source.count_from]
             notes.refuse(attempt)
             if records is not None and len(records):
                 yield records

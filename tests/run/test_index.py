@@ -359,3 +359,26 @@ def test_segments_sealed_while_their_names_are_computed_are_found(
     assert index.step(1, 34, num_ranks=1).records["step"].tolist() == [34] * 4
     assert merge(list(index.records(1)))["step"][::4].tolist() == list(range(35))
     assert looks >= sealed_after
+
+
+def test_notable_samples_compacted_while_names_are_computed_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of ranks are named, then compaction takes them away: nothing notable may vanish with them."""
+    layout = Layout(tmp_path)
+    for rank in range(2):
+        with open_writer(tmp_path, rank=rank, segment_steps=10, background=False) as writer:
+            for step in range(30):
+                writer.append(microbatch(step, rank=rank, num_ranks=2))
+    index = Index(layout)
+    before = merge(list(index.notable(1)))
+    assert len(before) > 4
+    named = Sources.of_attempt
+
+    def late(self: Sources, *args: object, **named_args: object) -> list[Source]:
+        found = list(named(self, *args, **named_args))  # type: ignore[arg-type]
+        assert compact(layout, 1).removed
+        return found
+
+    monkeypatch.setattr(Sources, "of_attempt", late)
+    assert merge(list(index.notable(1))).tobytes() == before.tobytes()
