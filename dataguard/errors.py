@@ -9,6 +9,8 @@
     │   ├── PlanError                 2  a plan, mixture or batch size that cannot be
     │   ├── SpanError                 2  a range that is empty, reversed or negative
     │   ├── AttemptError              2  a fork, a state or an amendment that does not fit the run
+    │   ├── UnknownSignal             2  a signal that nobody computes
+    │   ├── PolicyError               2  a policy that cannot be: every problem of it, with its line
     │   └── NotInRun (LookupError)    2  a step, shard, row or event that the run does not hold
     ├── InputError                    3  input cannot be read or is damaged
     │   ├── ShardDamaged              3  a shard (or one of its rows) cannot be read
@@ -46,6 +48,7 @@ __all__ = [
     "ManifestDamaged",
     "NotInRun",
     "PlanError",
+    "PolicyError",
     "RankMissing",
     "RanksDisagree",
     "RunDamaged",
@@ -53,6 +56,7 @@ __all__ = [
     "ShardDamaged",
     "SpanError",
     "UnfitFileSystem",
+    "UnknownSignal",
     "UsageError",
     "WriteFailed",
     "WriterConflict",
@@ -124,6 +128,14 @@ class SpanError(UsageError):
 
 class AttemptError(UsageError):
     """A fork, a loader state or an amendment that does not fit the run."""
+
+
+class UnknownSignal(UsageError):
+    """A signal that is not in the registry."""
+
+
+class PolicyError(UsageError):
+    """A policy that cannot be: unknown signals, bounds outside a signal's range, rules that can never fire."""
 
 
 class NotInRun(UsageError, LookupError):
