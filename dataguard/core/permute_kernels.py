@@ -12,18 +12,18 @@ runs without the interpreter lock.
 4. The division by b is a multiplication by its reciprocal, mended by one where rounding was unlucky: the quotient is
    below 2^31, so the estimate is never further off.
 
-This is the only module of `core` that imports numba. Its constants stand here again, equal to those of `core.permute`
-by test: numba's cache on disk sees changes of this file alone.
+Its constants stand here again, equal to those of `core.permute` by test: numba's cache on disk sees changes of this
+file alone.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.compiled import kernel, part
 from dataguard.core.permute import as_checked_arrays
 
 __all__ = ["permute_bulk", "unpermute_bulk"]
@@ -83,22 +83,14 @@ def _bulk(n: Any, key: Any, x: Any, *, inverse: bool) -> NDArray[np.int64]:
     return out
 
 
-def _compiled(function: Any) -> Any:
-    """Compile at the first call; keep the result on disk where some folder can be written, else in memory only."""
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba found no folder for its cache
-        return numba.njit(nogil=True)(function)
-
-
-@numba.njit(inline="always")
+@part(inline=True)
 def _mix(x):  # type: ignore[no-untyped-def]
     x = (x ^ (x >> np.uint64(30))) * MULTIPLY_1
     x = (x ^ (x >> np.uint64(27))) * MULTIPLY_2
     return x ^ (x >> np.uint64(31))
 
 
-@numba.njit(inline="always")
+@part(inline=True)
 def _round(target, other, count, key, side, inverse):  # type: ignore[no-untyped-def]
     for j in range(count):
         h = (other[j] ^ key) * MULTIPLY_1
@@ -113,7 +105,7 @@ def _round(target, other, count, key, side, inverse):  # type: ignore[no-untyped
             target[j] = min(moved, moved - side)
 
 
-@numba.njit
+@part()
 def _all_rounds(values, count, left, right, a, b, keys, inverse):  # type: ignore[no-untyped-def]
     """Halves of permuted `values`, cells of the a x b grid, left in `left` and `right`."""
     width = np.int64(b)
@@ -140,7 +132,7 @@ def _all_rounds(values, count, left, right, a, b, keys, inverse):  # type: ignor
             _round(right, left, count, keys[i + 1], b, False)  # noqa: FBT003
 
 
-@numba.njit
+@part()
 def _grid_run(n, key, values, inverse, out, keys, left, right, walkers, walking):  # type: ignore[no-untyped-def]
     a_side = np.int64(np.ceil(np.sqrt(np.float64(n))))
     # The root of a rounded float is off by one at most.
@@ -174,7 +166,7 @@ def _grid_run(n, key, values, inverse, out, keys, left, right, walkers, walking)
             num_walkers = still
 
 
-@numba.njit
+@part()
 def _sorted_run(n, key, values, inverse, out):  # type: ignore[no-untyped-def]
     base = _mix(key + GOLDEN)
     hashes = np.empty(n, dtype=np.uint64)
@@ -196,7 +188,8 @@ def _sorted_run(n, key, values, inverse, out):  # type: ignore[no-untyped-def]
         out[i] = order[values[i]]
 
 
-def _run_in_python(n, key, values, inverse, out):  # type: ignore[no-untyped-def]
+@kernel(seconds=4)
+def _run(n, key, values, inverse, out):  # type: ignore[no-untyped-def]
     keys = np.empty(NUM_ROUNDS, dtype=np.uint64)
     left = np.empty(PIECE, dtype=np.uint64)
     right = np.empty(PIECE, dtype=np.uint64)
@@ -218,6 +211,3 @@ def _run_in_python(n, key, values, inverse, out):  # type: ignore[no-untyped-def
         else:
             _grid_run(size, secret, values[start:stop], inverse, out[start:stop], keys, left, right, walkers, walking)
         start = stop
-
-
-_run = _compiled(_run_in_python)

@@ -1,0 +1,172 @@
+"""Kernels compile once, are kept where that can be, work where it cannot, and say when they keep someone waiting."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import PACKAGE
+from tests.support.processes import environment
+
+# A small module of kernels inside the package's copy, and a script that runs it and shows what it was told.
+MODULE = """
+from dataguard.core.compiled import kernel, part
+
+@part(inline=True)
+def _twice(x):
+    return x + x
+
+@part()
+def _shifted(x, by):
+    return _twice(x) + by
+
+@kernel(seconds=7)
+def total(values, by):
+    result = 0
+    for value in values:
+        result += _shifted(value, by)
+    return result
+"""
+SCRIPT = """
+import sys
+import numpy as np
+from dataguard.core import compiled
+import dataguard.core.tried
+told = []
+compiled.on_compilation(lambda c: told.append((c.kernel.partition(".core.")[2], c.seconds, c.kept)))
+print(dataguard.core.tried.total(np.arange(4), 1), told)
+"""
+COMPILED = "16 [('tried.total', 7, {kept})]\n"
+FROM_CACHE = "16 []\n"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A copy of the package without anything compiled, with the small module in it."""
+    core = tmp_path / "site" / "dataguard" / "core"
+    shutil.copytree(PACKAGE / "core", core, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("__init__.py", "errors.py", "version.py"):
+        shutil.copy(PACKAGE / name, core.parent)
+    (core / "tried.py").write_text(MODULE)
+    return core.parents[1]
+
+
+def run(site: Path, script: str = SCRIPT, **variables: str | None) -> str:
+    variables = {"NUMBA_CACHE_DIR": None, "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    env = environment(**{**variables, "PYTHONPATH": str(site)})
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], cwd=site, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def kept_files(folder: Path) -> list[str]:
+    return sorted(path.name.partition("-")[0] for path in folder.rglob("*.nbi"))
+
+
+def make_read_only(site: Path, tmp_path: Path) -> dict[str, str]:
+    """Nothing can be kept beside the modules, nor in the home.
+
+    Also where the tests run as root, whom no permission stops: a folder cannot be made where a file stands.
+    """
+    for folder in [site / "dataguard", *(path for path in (site / "dataguard").rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("in the way")
+        folder.chmod(0o555)
+    file = tmp_path / "a_file"
+    file.write_text("not a folder")
+    return {"HOME": str(file / "home"), "XDG_CACHE_HOME": str(file / "cache")}
+
+
+def make_writable(site: Path) -> None:
+    for folder in [site / "dataguard", *(path for path in (site / "dataguard").rglob("*") if path.is_dir())]:
+        folder.chmod(0o755)
+
+
+def test_compiled_once_told_once_and_kept_beside_the_module(site: Path) -> None:
+    assert run(site) == COMPILED.format(kept=True)
+    assert kept_files(site) == ["tried.total"], "what a kernel calls is kept with it"
+    assert run(site) == FROM_CACHE
+
+
+def test_the_folder_of_the_environment_comes_first(site: Path, tmp_path: Path) -> None:
+    assert run(site, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == COMPILED.format(kept=True)
+    assert kept_files(tmp_path / "kept") == ["tried.total"]
+    assert kept_files(site) == []
+    assert run(site, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == FROM_CACHE
+
+
+def test_a_changed_part_is_compiled_again(site: Path) -> None:
+    run(site)
+    (site / "dataguard" / "core" / "tried.py").write_text(MODULE.replace("+ by", "- by"))
+    assert run(site) == COMPILED.format(kept=True).replace("16", "8")
+
+
+def test_a_read_only_installation_compiles_in_every_process(site: Path, tmp_path: Path) -> None:
+    home = make_read_only(site, tmp_path)
+    try:
+        assert run(site, **home) == COMPILED.format(kept=False)
+        assert run(site, **home) == COMPILED.format(kept=False)
+        assert kept_files(tmp_path) == []
+        kept = run(site, **{**home, "NUMBA_CACHE_DIR": str(tmp_path / "kept")})
+        assert kept == COMPILED.format(kept=True)
+        assert run(site, **{**home, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}) == FROM_CACHE
+        below_a_file = {**home, "NUMBA_CACHE_DIR": str(tmp_path / "a_file" / "kept")}
+        assert run(site, **below_a_file) == COMPILED.format(kept=False)
+    finally:
+        make_writable(site)
+
+
+def test_a_folder_that_cannot_be_written_gives_way_to_the_next(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "a_file").write_text("not a folder")
+    assert run(site, NUMBA_CACHE_DIR=str(tmp_path / "a_file" / "kept")) == COMPILED.format(kept=True)
+    assert kept_files(site) == ["tried.total"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [("nbi", b""), ("nbi", b"\x80\x05broken"), ("nbc", b"no pickle at all")],
+    ids=["index-empty", "index-cut", "code-foreign"],
+)
+def test_a_broken_cache_is_a_miss_and_is_mended(site: Path, suffix: str, damage: bytes) -> None:
+    run(site)
+    for path in site.rglob(f"*.{suffix}"):
+        path.write_bytes(damage)
+    assert run(site) == COMPILED.format(kept=True)
+    assert run(site) == FROM_CACHE
+
+
+def test_a_cache_that_stops_being_writable_is_no_error(site: Path, tmp_path: Path) -> None:
+    """Found writable at the import and gone at the first call, as when a disk fills up in between."""
+    gone = SCRIPT.replace(
+        "told = []", "import pathlib; p = pathlib.Path('../kept'); p.rename('../moved'); p.write_text(''); told = []"
+    )
+    assert run(site, gone, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == COMPILED.format(kept=True)
+    assert kept_files(tmp_path) == []
+
+
+def test_without_compilation_a_kernel_is_its_function(site: Path) -> None:
+    assert run(site, NUMBA_DISABLE_JIT="1") == FROM_CACHE
+
+
+def test_only_our_kernels_are_told(site: Path) -> None:
+    foreign = "import numba\nf = numba.njit(lambda x: x + 1)\n"
+    script = SCRIPT.replace("told = []", foreign + "told = []").replace("print(", "f(1)\nprint(")
+    assert run(site, script) == COMPILED.format(kept=True)
+
+
+def test_importing_the_decorator_does_not_import_the_compiler(site: Path) -> None:
+    out = run(site, "import sys, dataguard.core.compiled\nprint('numba' in sys.modules, 'numpy' in sys.modules)")
+    assert out == "False False\n"
+
+
+def test_a_division_by_zero_is_what_numpy_gives(site: Path) -> None:
+    (site / "dataguard" / "core" / "tried.py").write_text(
+        "from dataguard.core.compiled import kernel\n@kernel()\ndef total(values, by):\n    return by / values[0]\n"
+    )
+    assert run(site).startswith("inf ")
