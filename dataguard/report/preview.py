@@ -1,4 +1,4 @@
-"""What does a record look like, shown so that nothing in it can act on whoever looks, with the odd places marked?
+r"""What does a record look like, shown so that nothing in it can act on whoever looks, with the odd places marked?
 
 A preview is one line of bounded length, cut around the first marked span:
 
@@ -6,7 +6,7 @@ A preview is one line of bounded length, cut around the first marked span:
 2. The window grows from the first marked character: a third of the room before it, the rest behind it, and what one
    side leaves over goes to the other. Only that window is decoded, so a record of 300 MB costs what one of 1 kB does.
 3. What is not plainly visible becomes an escape of visible ASCII or a control picture: controls (``␛``), invalid bytes
-   (``\\xff``), everything else that acts without being seen (``\\u202e``): directional marks, zero-width characters,
+   (``\xff``), everything else that acts without being seen (``\u202e``): directional marks, zero-width characters,
    fillers, variation selectors, tags, private use, unassigned code points, marks piled higher than any script does.
 
 The result is pieces of text that know whether they are marked and whether they are escapes; `as_plain`, `as_terminal`
@@ -108,7 +108,7 @@ def preview(record: bytes | str, spans: Iterable[Sequence[int]] | None = None, *
     # A character is at most four bytes and shows at least one, so this window holds all that could have room, and a
     # sequence that its ends cut lies beyond that.
     window = _read(record, max(0, anchor - 4 * room - 8), min(size, anchor + 4 * room + 8), marks)
-    chars = _fit(window, anchor, room, whole=size)
+    chars = _fit(window, anchor, room)
     pieces = [
         Piece(text="".join(char.shown for char in group), kind=kind, marked=marked)
         for (kind, marked), group in groupby(chars, key=lambda char: (char.kind, char.marked))
@@ -149,12 +149,12 @@ def as_terminal(shown: Preview) -> Text:
 
 
 def as_html(shown: Preview) -> str:
-    """A preview as HTML that goes between two tags: text escaped, marks as ``<mark>``, escapes as ``<span>``.
+    r"""A preview as HTML that goes between two tags: text escaped, marks as ``<mark>``, escapes as ``<span>``.
 
     Runs of blanks are kept by the page's style (``white-space: pre-wrap``); the text's direction is kept from its
     neighbours by whatever stands around it (``<bdi>``). Classes: ``escape`` and ``cut``.
 
-    >>> as_html(preview(b"\\x00<script>"))
+    >>> as_html(preview(b"\x00<script>"))
     '<span class="escape">␀</span>&lt;script&gt;'
     """
     out = []
@@ -226,7 +226,7 @@ def _split(record: bytes | str, start: int, stop: int) -> Iterable[tuple[int, in
             at += num_bytes
 
 
-def _fit(chars: list[_Char], anchor: int, room: int, *, whole: int) -> list[_Char]:
+def _fit(chars: list[_Char], anchor: int, room: int) -> list[_Char]:
     """As many characters around the anchor as have room: a third before it, the rest behind."""
     if not chars:
         return []
