@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -170,6 +171,48 @@ class Shards:
         """Decode one block and compare it with the manifest."""
         shard = self.shard_of_block(block)
         return self._tried(shard, lambda: self._verified(shard, block, self._decode(shard, block)))
+
+    def walk(self, blocks: Sequence[int]) -> Iterator[DecodedBlock | BlockProblem]:
+        """Blocks of one shard, given in row order, each verified; a shard without random access is decoded once.
+
+        Storage that fails is asked again from the block that failed on; what cannot be had after that, or lies behind
+        a place where a stream cannot be decoded, is answered with its problem without being tried again.
+
+        Parameters
+        ----------
+        blocks
+            Numbered through, ascending, all of one shard; some may be left out.
+        """
+        shard = self.shard_of_block(blocks[0])
+        opened = self.opened(shard)
+        is_near = opened.entry.compression == "none" and opened.format.random_access
+        name, item_type = opened.stored.name, opened.entry.item_type
+        done, pauses = 0, self._retry.pauses()
+        while done < len(blocks):
+            places = [self.place(block) for block in blocks[done:]]
+            try:
+                every = opened.format.read_all(opened.stored, places, opened.options)
+                with closing(cast("Generator[ReadBlock]", every)):
+                    for place, read in zip(places, every, strict=True):
+                        found = of_read_block(read, first_row=place.first_row, item_type=item_type, name=name)
+                        yield self._verified(shard, blocks[done], found)
+                        done, pauses = done + 1, self._retry.pauses()
+                continue
+            except InputError as error:
+                problem, is_last = self._damaged(shard, " ".join(str(error).split())), not is_near
+            except BaseException as error:
+                if is_foreign(error):
+                    problem, is_last = self._damaged(shard, f"its reader failed: {words_of(error)}"), not is_near
+                elif not isinstance(error, OSError):
+                    raise
+                elif pauses:
+                    self._sleep(pauses.pop(0))
+                    continue
+                else:
+                    problem, is_last = self._unreadable(shard, error), True
+            for _ in blocks[done:] if is_last else blocks[done : done + 1]:
+                yield problem
+                done += 1
 
     def read_fields(self, block: int) -> ReadBlock | BlockProblem:
         """A block with all other fields of its records."""
