@@ -78,6 +78,9 @@ class Exempted:
     """Delivered shard, numbered through, -1 where nothing was."""
     row: int = -1
     """Delivered row, -1 where nothing was."""
+    failed: int = 0
+    """Where a gate decides beside the environment: which of the slot's rows could not be read; bit 0 the one planned,
+    bit k + 1 the substitute of draw k."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

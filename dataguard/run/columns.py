@@ -5,6 +5,10 @@ Index records as Parquet: one column a field, null for what is unset (-1, or all
 length, which do not, are split by byte (measured: a quarter smaller than any other encoding); only columns of few
 values have a dictionary. Statistics of step, rank and position let a reader take one step out of a file.
 
+An attempt with a policy has, behind those, one column for each headline signal (``headline_<signal>``, a byte on the
+scales of `headline`, null where there is no value) and one for each signal of the policy (``signal_<signal>``, float32,
+null where it is not kept). The file's identity names them, and then has version 2.
+
 The file's metadata, under ``dataguard``, is a `FileIdentity`: a file that stands in another's place is refused. Page
 checksums are verified on every read, and the footer's digest where a seal names it; damage is an error, never other
 values.
@@ -27,7 +31,15 @@ from numpy.typing import NDArray
 from dataguard.core.digests import canonical_json
 from dataguard.corpus.arrow import numbers, valid
 from dataguard.errors import DataguardError, RunDamaged
-from dataguard.run.records import RANKED_RECORD
+from dataguard.run.headline import SCALES_VERSION
+from dataguard.run.records import (
+    HEADLINE_PREFIX,
+    RANKED_RECORD,
+    SIGNAL_PREFIX,
+    headline_fields,
+    index_record,
+    signal_fields,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +75,8 @@ _NULL_WHERE: dict[str, int] = {"delivered_shard": -1, "delivered_row": -1, "even
 class FileIdentity(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="dataguard-index"):
     """What a Parquet file of index records says about itself."""
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 1
+    """2 where records hold signals."""
     kind: FileKind
     run_id: str
     attempt: int
@@ -74,33 +87,62 @@ class FileIdentity(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
     digests: dict[str, str] = {}
     """By what they are of: ``plan``, ``attempt``."""
     journal_head: tuple[int, str] = (0, "")
+    headline: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Version 2: signals of which every record holds a byte, in the order of their columns."""
+    signals: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Version 2: signals of which some records hold a float32, in the order of their columns."""
+    scales: int | msgspec.UnsetType = msgspec.UNSET
+    """Version 2: which scales the headline bytes are of."""
+
+    def of(self, dtype: np.dtype[np.void]) -> FileIdentity:
+        """The same for a file of such records."""
+        headline, signals = headline_fields(dtype), signal_fields(dtype)
+        if not headline and not signals:
+            return self
+        return msgspec.structs.replace(self, version=2, headline=headline, signals=signals, scales=SCALES_VERSION)
+
+    @property
+    def record(self) -> np.dtype[np.void]:
+        """The record its columns make."""
+        if self.version == 1:
+            return RANKED_RECORD
+        return index_record(self.headline or (), self.signals or (), ranked=True)
 
 
-def _schema() -> pa.Schema:
-    """The columns of every such file; null where something is unset."""
+def _null_where(name: str) -> float | None:
+    """What stands in a record where its column is null; None for a column that never is."""
+    if name.startswith(HEADLINE_PREFIX):
+        return 0
+    return float("nan") if name.startswith(SIGNAL_PREFIX) else _NULL_WHERE.get(name)
+
+
+def _schema(record: np.dtype[np.void]) -> pa.Schema:
+    """The columns of a file of such records; null where something is unset."""
     import pyarrow as pa
 
     fields = []
-    for name in RANKED_RECORD.names or ():
-        dtype = RANKED_RECORD[name]
+    for name in record.names or ():
+        dtype = record[name]
         kind = pa.binary(dtype.itemsize) if dtype.kind == "V" else pa.from_numpy_dtype(dtype)
-        fields.append(pa.field(name, kind, nullable=dtype.kind == "V" or name in _NULL_WHERE))
+        fields.append(pa.field(name, kind, nullable=dtype.kind == "V" or _null_where(name) is not None))
     return pa.schema(fields)
 
 
 def to_table(records: NDArray[np.void]) -> pa.Table:
-    """Records (RANKED_RECORD) as an Arrow table, null for what is unset."""
+    """Records (RANKED_RECORD, or `index_record` with the rank) as an Arrow table, null for what is unset."""
     import pyarrow as pa
 
-    arrays, schema = [], _schema()
+    arrays, schema = [], _schema(records.dtype)
     for name, kind in zip(schema.names, schema.types, strict=True):
         column = np.ascontiguousarray(records[name])
         unset = None
         if column.dtype.kind == "V":
             content = column.view(np.uint8).reshape(len(column), -1)
             unset = ~content.any(axis=1)
-        elif name in _NULL_WHERE:
-            unset = column == _NULL_WHERE[name]
+        elif column.dtype.kind == "f":
+            unset = np.isnan(column)
+        elif (null := _null_where(name)) is not None:
+            unset = column == null
         validity = None if unset is None else pa.py_buffer(np.packbits(~unset, bitorder="little").tobytes())
         arrays.append(pa.Array.from_buffers(kind, len(column), [validity, pa.py_buffer(column.tobytes())]))
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -108,14 +150,17 @@ def to_table(records: NDArray[np.void]) -> pa.Table:
 
 def to_records(table: pa.Table) -> NDArray[np.void]:
     """The inverse of `to_table`."""
-    records: NDArray[np.void] = np.zeros(len(table), RANKED_RECORD)
-    for name in RANKED_RECORD.names or ():
+    headline = [name[len(HEADLINE_PREFIX) :] for name in table.column_names if name.startswith(HEADLINE_PREFIX)]
+    signals = [name[len(SIGNAL_PREFIX) :] for name in table.column_names if name.startswith(SIGNAL_PREFIX)]
+    dtype = index_record(headline, signals, ranked=True)
+    records: NDArray[np.void] = np.zeros(len(table), dtype)
+    for name in dtype.names or ():
         start = 0
         for chunk in table.column(name).chunks:
             target = records[name][start : start + len(chunk)]
             start += len(chunk)
-            if RANKED_RECORD[name].kind == "V":
-                width = RANKED_RECORD[name].itemsize
+            if dtype[name].kind == "V":
+                width = dtype[name].itemsize
                 content = np.frombuffer(chunk.buffers()[1], f"V{width}", len(chunk), chunk.offset * width)
                 if chunk.null_count:
                     present = valid(chunk)
@@ -123,30 +168,32 @@ def to_records(table: pa.Table) -> NDArray[np.void]:
                 else:
                     target[:] = content
             else:
-                target[:] = numbers(chunk, null=_NULL_WHERE.get(name))
+                target[:] = numbers(chunk, null=_null_where(name))
     return records
 
 
 def write_records(file: BinaryIO, records: NDArray[np.void], identity: FileIdentity) -> None:
-    """Write records (RANKED_RECORD, in order) to an open file as one Parquet file.
+    """Write records (RANKED_RECORD or with signals, in order) to an open file as one Parquet file.
 
     The same records and identity give the same bytes with the same version of pyarrow; nothing in them tells the time.
     """
     import pyarrow.parquet as pq
 
     table = to_table(records)
+    headline = [HEADLINE_PREFIX + name for name in headline_fields(records.dtype)]
+    split = [*_SPLIT, *headline, *(SIGNAL_PREFIX + name for name in signal_fields(records.dtype))]
     options: dict[str, Any] = {
         "compression": "zstd",
         "compression_level": _LEVEL,
         "use_dictionary": _FEW_VALUES,
-        "column_encoding": dict.fromkeys(_CLIMBING, "DELTA_BINARY_PACKED") | dict.fromkeys(_SPLIT, "BYTE_STREAM_SPLIT"),
+        "column_encoding": dict.fromkeys(_CLIMBING, "DELTA_BINARY_PACKED") | dict.fromkeys(split, "BYTE_STREAM_SPLIT"),
         "write_statistics": _STATISTICS,
         "write_page_checksum": True,
         "store_schema": False,
     }
     with pq.ParquetWriter(file, table.schema, **options) as writer:
         writer.write_table(table, row_group_size=ROW_GROUP_RECORDS[identity.kind])
-        writer.add_key_value_metadata({_METADATA.decode(): canonical_json(identity).decode()})
+        writer.add_key_value_metadata({_METADATA.decode(): canonical_json(identity.of(records.dtype)).decode()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,8 +280,9 @@ def read_table(
 ) -> pa.Table:
     """As `read_records`, but Arrow: the columns named, of every row group that may hold one of the steps."""
     with _opened(path, name.footer) as file:
-        _check(path, _identity(path, file), name)
-        if not file.schema_arrow.equals(_schema()):
+        identity = _identity(path, file)
+        _check(path, identity, name)
+        if not file.schema_arrow.equals(_schema(identity.record)):
             raise RunDamaged(f"{path} is damaged", found="its columns are not those of an index file")
         if steps is None:
             return file.read(columns=columns, use_threads=False)
@@ -264,9 +312,15 @@ def _identity(path: Path, file: Any) -> FileIdentity:
     if document is None:
         raise RunDamaged(f"{path} was not written by dataguard: its metadata does not name its run")
     try:
-        return msgspec.json.decode(document, type=FileIdentity)
+        identity = msgspec.json.decode(document, type=FileIdentity)
     except msgspec.MsgspecError as error:
         raise RunDamaged(f"{path} cannot be understood", found=str(error)) from error
+    if identity.scales is not msgspec.UNSET and identity.scales > SCALES_VERSION:
+        raise RunDamaged(
+            f"{path} cannot be understood",
+            found=f"headline bytes of scales {identity.scales}; this dataguard knows {SCALES_VERSION}",
+        )
+    return identity
 
 
 def _check(path: Path, found: FileIdentity, name: FileName) -> None:

@@ -16,7 +16,7 @@ from dataguard.errors import RunDamaged
 from dataguard.plan.slots import Exempted
 from dataguard.run.frames import FramesScan, scan_frames
 from dataguard.run.layout import Layout
-from dataguard.run.records import EXCEPTION_RECORD
+from dataguard.run.records import EXCEPTION_RECORD, JUDGED_EXCEPTION_RECORD
 
 __all__ = ["ExceptionReason", "exception_record", "read_exceptions", "scan_exceptions"]
 
@@ -43,14 +43,19 @@ def exception_record(
     draw: int = -1,
     delivered_shard: int = -1,
     delivered_row: int = -1,
+    failed: int | None = None,
 ) -> NDArray[np.void]:
     """One EXCEPTION_RECORD, shape (1,), to hand to `RankWriter.append_exception`.
+
+    With `failed` (which of the slot's rows could not be read, a bit each) it is a JUDGED_EXCEPTION_RECORD, as an
+    attempt with a policy writes it.
 
     >>> exception_record(step=3, position=99, reason=ExceptionReason.UNREADABLE)["draw"].tolist()
     [-1]
     """
-    record: NDArray[np.void] = np.zeros(1, EXCEPTION_RECORD)
-    record[0] = (step, position, reason, draw, delivered_shard, delivered_row)
+    facts = (step, position, reason, draw, delivered_shard, delivered_row)
+    record: NDArray[np.void] = np.zeros(1, EXCEPTION_RECORD if failed is None else JUDGED_EXCEPTION_RECORD)
+    record[0] = facts if failed is None else (*facts, failed)
     return record
 
 
@@ -97,9 +102,10 @@ def read_exceptions(layout: Layout, attempt: int, ranks: Iterable[int]) -> dict[
                 found=f"{scan.path}: {scan.damage[0] if scan.damage else f'its header says {header}'}",
                 todo="dataguard verify lists what is damaged in a run",
             )
-        for step_, position, reason, draw, shard, row in scan.records.tolist():
-            del step_
-            exceptions[position] = Exempted(reason=_text(reason), draw=draw, shard=shard, row=row)
+        for _step, position, reason, draw, shard, row, *failed in scan.records.tolist():
+            exceptions[position] = Exempted(
+                reason=_text(reason), draw=draw, shard=shard, row=row, failed=failed[0] if failed else 0
+            )
     return exceptions
 
 

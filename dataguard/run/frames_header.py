@@ -6,7 +6,6 @@ and a line feed: ``head -c 4096`` shows it. The number in the digits seeds the c
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -14,11 +13,18 @@ import numpy as np
 import xxhash
 
 from dataguard.core.digests import canonical_json
-from dataguard.run.records import RECORD_DTYPES, RECORD_VERSIONS, FramesKind
+from dataguard.run.headline import SCALES_VERSION
+from dataguard.run.records import (
+    RECORD_DTYPES,
+    FramesKind,
+    headline_fields,
+    packed,
+)
 
 __all__ = ["CHECKSUM_BYTES", "HEADER_BYTES", "TRAILER_BYTES", "FramesHeader", "frame_checksum", "seed_of"]
 
 HEADER_BYTES = 4096
+_FIRST_VERSIONS = tuple(RECORD_DTYPES.values())
 CHECKSUM_BYTES = 8
 TRAILER_BYTES = 17
 """16 hexadecimal digits and a line feed."""
@@ -48,6 +54,8 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
     """Number and SHA-256 of the newest journal event known to the writer."""
     created: str = ""
     """UTC, ISO 8601: for people only."""
+    scales: int | msgspec.UnsetType = msgspec.UNSET
+    """Which scales its headline bytes are of (`headline.SCALES_VERSION`); left out where it holds none."""
 
     def __post_init__(self) -> None:
         if self.records_per_frame < 1 or self.frame_bytes != self.data_bytes + CHECKSUM_BYTES:
@@ -66,18 +74,19 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
         digests: dict[str, str],
         journal_head: tuple[int, str],
         created: str,
+        record: np.dtype[np.void] | None = None,
     ) -> FramesHeader:
-        """A header for the newest record of that kind.
+        """A header for records of that kind: of version 1, or as `record` says.
 
         >>> header = FramesHeader.of("seals", records_per_frame=1, run_id="r", attempt=1, rank=0, first_step=0,
         ...                          digests={}, journal_head=(1, "ab"), created="")
         >>> header.frame_bytes
         88
         """
-        record = RECORD_DTYPES[kind]
+        record = RECORD_DTYPES[kind] if record is None else record
         return cls(
             kind=kind,
-            record_version=RECORD_VERSIONS[kind],
+            record_version=1 if record in _FIRST_VERSIONS else 2,
             dtype=tuple((name, _format(record[name])) for name in record.names or ()),
             records_per_frame=records_per_frame,
             frame_bytes=records_per_frame * record.itemsize + CHECKSUM_BYTES,
@@ -88,12 +97,13 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
             digests=digests,
             journal_head=journal_head,
             created=created,
+            scales=SCALES_VERSION if headline_fields(record) else msgspec.UNSET,
         )
 
     @property
     def record_dtype(self) -> np.dtype[np.void]:
         """The record as NumPy reads it."""
-        return _record_dtype(self.dtype)
+        return packed(self.dtype)
 
     @property
     def data_bytes(self) -> int:
@@ -106,11 +116,6 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
         if len(body) > HEADER_BYTES - TRAILER_BYTES:
             raise ValueError(f"a frames header of {len(body):,} bytes does not fit {HEADER_BYTES:,}")
         return body + f"{xxhash.xxh3_64_intdigest(body):016x}\n".encode()
-
-
-@lru_cache(maxsize=16)
-def _record_dtype(fields: tuple[tuple[str, str], ...]) -> np.dtype[np.void]:
-    return np.dtype(list(fields))
 
 
 def _format(dtype: np.dtype[Any]) -> str:

@@ -32,12 +32,16 @@ from dataguard.run.frames_header import (
     frame_checksum,
     seed_of,
 )
-from dataguard.run.records import RECORD_DTYPES, RECORD_VERSIONS, FramesKind, used
+from dataguard.run.headline import SCALES_VERSION
+from dataguard.run.records import JUDGED_EXCEPTION_RECORD, RECORD_DTYPES, RECORD_VERSIONS, FramesKind, used
 
 __all__ = ["Damage", "FramesReader", "FramesScan", "scan_frames"]
 
 _REACH = 16  # how many places away a displaced frame is looked for
 _MOST_RECORDS = 4096  # records a frame that are tried when the header cannot be read
+_MOST_JUDGED = 256  # the same for records with signals, of which the number is tried as well
+_MOST_SIGNALS = 64
+_NUM_HEADLINE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,27 +161,52 @@ class FramesReader:
                     f"version {RECORD_VERSIONS[kind]}, which this dataguard reads"
                 )
                 return
+            if header.scales is not msgspec.UNSET and header.scales > SCALES_VERSION:
+                self.header_damage = (
+                    f"its headline bytes are of scales {header.scales}, and this dataguard knows {SCALES_VERSION}"
+                )
+                return
             self.header, self.dtype = header, header.record_dtype
             self.records_per_frame, self._seed = header.records_per_frame, computed
             return
         self.header_damage = "its checksum does not fit"
         stored = [seed_of(first)] if all(digit in b"0123456789abcdef" for digit in trailer[:-1]) else []
-        self._guess([*stored, computed])
+        self._guess(kind, [*stored, computed])
 
-    def _guess(self, seeds: list[int]) -> None:
-        """Find size and seed of the frames without the header: the first frames tell when they fit."""
-        start = self.pread(_MOST_RECORDS * self.dtype.itemsize * 2 + 2 * CHECKSUM_BYTES, HEADER_BYTES)
+    def _guess(self, kind: FramesKind, seeds: list[int]) -> None:
+        """Find size and seed of the frames without the header: the first frames tell when they fit.
+
+        Which signals a record holds stands in the header alone, so records with signals are read without them.
+        """
+        plain = RECORD_DTYPES[kind]
+        fits = self._fitting(plain.itemsize, _MOST_RECORDS, seeds)
+        if fits is None and kind == "exceptions":
+            self.dtype = JUDGED_EXCEPTION_RECORD
+            fits = self._fitting(self.dtype.itemsize, _MOST_JUDGED, seeds)
+        if fits is None and kind == "index":
+            for num_signals in range(_MOST_SIGNALS + 1):
+                rest = _NUM_HEADLINE + 4 * num_signals
+                fits = self._fitting(plain.itemsize + rest, _MOST_JUDGED, seeds)
+                if fits is not None:
+                    self.dtype = np.dtype([*plain.descr, ("unnamed", f"V{rest}")])
+                    break
+        if fits is not None:
+            self.records_per_frame, self._seed = fits
+
+    def _fitting(self, record_bytes: int, most: int, seeds: list[int]) -> tuple[int, int] | None:
+        """Records a frame, and seed, that the first frames fit."""
+        start = self.pread(most * record_bytes * 2 + 2 * CHECKSUM_BYTES, HEADER_BYTES)
         for seed in seeds:
-            for records in range(1, _MOST_RECORDS + 1):
-                data = records * self.dtype.itemsize
+            for records in range(1, most + 1):
+                data = records * record_bytes
                 for ordinal in (0, 1):
                     begin = ordinal * (data + CHECKSUM_BYTES)
                     checksum = start[begin + data : begin + data + CHECKSUM_BYTES]
                     if len(checksum) < CHECKSUM_BYTES:
                         break
                     if frame_checksum(start[begin : begin + data], seed, ordinal) == int.from_bytes(checksum, "little"):
-                        self.records_per_frame, self._seed = records, seed
-                        return
+                        return records, seed
+        return None
 
     def read(self, first: int, stop: int) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
         """Frames ``first:stop`` (as many as lie whole in the file), and which of them are good.

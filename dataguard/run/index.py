@@ -21,7 +21,7 @@ from dataguard.errors import RunDamaged
 from dataguard.run.columns import read_records, read_table, to_table
 from dataguard.run.frames import FramesReader, scan_frames
 from dataguard.run.layout import Layout
-from dataguard.run.records import RANKED_RECORD, notable, used, with_rank
+from dataguard.run.records import RANKED_RECORD, conformed, notable, used, with_rank
 from dataguard.run.sources import Notes, RankSeals, Source, Sources, covered_steps, first_frame, last_address
 
 if TYPE_CHECKING:
@@ -331,6 +331,10 @@ def merge(parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
     """Records of several sources as one array in the order (step, rank, microbatch, slot)."""
     if not parts:
         return np.empty(0, RANKED_RECORD)
+    if len({part.dtype for part in parts}) > 1:
+        # Frames whose header is lost are read without their signals; all others of the attempt have the same.
+        widest = max((part.dtype for part in parts), key=lambda dtype: len(dtype.names or ()))
+        parts = [conformed(part, widest) for part in parts]
     records: NDArray[np.void] = parts[0] if len(parts) == 1 else np.concatenate(parts)
     order = np.lexsort((records["slot"], records["microbatch"], records["rank"], records["step"]))
     return records[order]

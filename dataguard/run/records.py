@@ -1,12 +1,20 @@
 """What does one record of each frames file hold?
 
-NumPy structured dtypes, packed and little-endian, version 1 each. A record whose bytes are all zero is *unused*: it
-fills up a frame and is never read as data. (No real record is all zero: a delivered sample has a digest or a status,
-an exception a reason, a seal a SHA-256.)
+NumPy structured dtypes, packed and little-endian. A record whose bytes are all zero is *unused*: it fills up a frame
+and is never read as data. (No real record is all zero: a delivered sample has a digest or a status, an exception a
+reason, a seal a SHA-256.)
+
+Version 1 of the index record, ``INDEX_RECORD``, is what an attempt without a policy writes. With a policy it is
+version 2, `index_record`: the same fields, then one byte for each headline signal (see `headline`), then one float32
+for each signal of the policy, NaN where it is not kept. The policy belongs to the attempt, so all records of an attempt
+are of one size and frames stay of one size; the header's dtype names the signals. (A list of the kept ones alone would
+be smaller, and would make frames of many sizes, which are neither found by ordinal nor told from damage.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -16,13 +24,22 @@ from dataguard.plan.slots import PADDING, SlotStatus
 
 __all__ = [
     "EXCEPTION_RECORD",
+    "HEADLINE_PREFIX",
     "INDEX_RECORD",
+    "JUDGED_EXCEPTION_RECORD",
     "RANKED_RECORD",
     "RECORD_DTYPES",
     "RECORD_VERSIONS",
     "SEAL_RECORD",
+    "SIGNAL_PREFIX",
     "FramesKind",
+    "conformed",
+    "headline_fields",
+    "index_record",
     "notable",
+    "packed",
+    "rounded",
+    "signal_fields",
     "used",
     "with_rank",
     "without_rank",
@@ -49,10 +66,46 @@ _SAMPLE = [
     ("microbatch_digest", "V16"),  # on the first record of a microbatch, zero on the others
 ]
 
-INDEX_RECORD = np.dtype(_ADDRESS + _SAMPLE)
-"""One delivered sample, as its rank writes it at hand-over."""
+_RANK = ("rank", "<u4")
 
-RANKED_RECORD = np.dtype([*_ADDRESS, ("rank", "<u4"), *_SAMPLE])
+HEADLINE_PREFIX = "headline_"
+SIGNAL_PREFIX = "signal_"
+
+
+@lru_cache(maxsize=64)
+def packed(fields: tuple[tuple[str, str], ...]) -> np.dtype[np.void]:
+    """The dtype of these fields (name, NumPy format), the same object for the same fields: comparing it is cheap."""
+    return np.dtype(list(fields))
+
+
+def index_record(headline: Iterable[str], signals: Iterable[str], *, ranked: bool = False) -> np.dtype[np.void]:
+    """The index record of an attempt with a policy, version 2; without any names it is version 1.
+
+    Parameters
+    ----------
+    headline, signals
+        Names of signals: those kept as a byte for every sample, and those kept as float32 for some.
+    ranked
+        With the rank, as `RANKED_RECORD`.
+
+    >>> index_record(["byte_entropy"], ["length_bytes", "byte_entropy"]).names[-3:]
+    ('headline_byte_entropy', 'signal_length_bytes', 'signal_byte_entropy')
+    """
+    return packed(
+        (
+            *_ADDRESS,
+            *([_RANK] if ranked else []),
+            *_SAMPLE,
+            *((HEADLINE_PREFIX + name, "|u1") for name in headline),
+            *((SIGNAL_PREFIX + name, "<f4") for name in signals),
+        )
+    )
+
+
+INDEX_RECORD = index_record((), ())
+"""One delivered sample, as its rank writes it at hand-over; version 1."""
+
+RANKED_RECORD = index_record((), (), ranked=True)
 """The same with its rank, as sealed and compacted files hold it and lookups return it."""
 
 EXCEPTION_RECORD = np.dtype(
@@ -65,7 +118,11 @@ EXCEPTION_RECORD = np.dtype(
         ("delivered_row", "<i8"),
     ]
 )
-"""What the environment decided about one position (an unreadable row), and what was delivered instead."""
+"""What the environment decided about one position (an unreadable row), and what was delivered instead; version 1."""
+
+JUDGED_EXCEPTION_RECORD = np.dtype([*EXCEPTION_RECORD.descr, ("failed", "<u2")])
+"""The same in an attempt with a policy, version 2. Beside the environment the gate decides there, row by row, so it
+says which of the slot's rows could not be read: bit 0 the one planned, bit k + 1 the substitute of draw k."""
 
 SEAL_RECORD = np.dtype(
     [
@@ -85,10 +142,10 @@ RECORD_DTYPES: dict[FramesKind, np.dtype[np.void]] = {
     "exceptions": EXCEPTION_RECORD,
     "seals": SEAL_RECORD,
 }
-"""Record of each kind, newest version."""
+"""Record of each kind, version 1."""
 
-RECORD_VERSIONS: dict[FramesKind, int] = {"index": 1, "exceptions": 1, "seals": 1}
-"""Version of each record; another dtype is a new number here, and a new golden."""
+RECORD_VERSIONS: dict[FramesKind, int] = {"index": 2, "exceptions": 2, "seals": 1}
+"""Newest version of each record; another dtype is a new number here, and a new golden."""
 
 
 def notable(records: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -105,25 +162,67 @@ def notable(records: NDArray[np.void]) -> NDArray[np.bool_]:
     return answer
 
 
+def headline_fields(dtype: np.dtype[np.void]) -> tuple[str, ...]:
+    """Signals of which a record of that dtype holds a byte, in order."""
+    return tuple(_without(name, HEADLINE_PREFIX) for name in dtype.names or () if name.startswith(HEADLINE_PREFIX))
+
+
+def signal_fields(dtype: np.dtype[np.void]) -> tuple[str, ...]:
+    """Signals of which a record of that dtype holds a float32, in order."""
+    return tuple(_without(name, SIGNAL_PREFIX) for name in dtype.names or () if name.startswith(SIGNAL_PREFIX))
+
+
+def _without(name: str, prefix: str) -> str:
+    return name[len(prefix) :]
+
+
+def rounded(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Values as the index keeps them: float32 rounded to 10 mantissa bits, ties to even; NaN is one NaN.
+
+    >>> rounded(np.array([1 / 3, 2047.0, 2049.0])).tolist()
+    [0.333251953125, 2047.0, 2048.0]
+    """
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(values, dtype="<f4")
+    bits = single.view("<u4")
+    kept = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    answer: NDArray[np.float32] = np.where(np.isfinite(single), kept.view("<f4"), single)
+    answer[np.isnan(single)] = np.nan
+    return answer
+
+
 def with_rank(records: NDArray[np.void], rank: int) -> NDArray[np.void]:
-    """Records of one rank (INDEX_RECORD) as RANKED_RECORD.
+    """Records of one rank (`index_record`) as the same with the rank.
 
     >>> with_rank(np.zeros(2, INDEX_RECORD), 7)["rank"].tolist()
     [7, 7]
     """
-    ranked: NDArray[np.void] = np.empty(len(records), RANKED_RECORD)
-    for name in INDEX_RECORD.names or ():
-        ranked[name] = records[name]
+    ranked = conformed(records, _twin(records.dtype, ranked=True))
     ranked["rank"] = rank
     return ranked
 
 
 def without_rank(ranked: NDArray[np.void]) -> NDArray[np.void]:
     """The inverse of `with_rank`, for comparing with frames."""
-    records: NDArray[np.void] = np.empty(len(ranked), INDEX_RECORD)
-    for name in INDEX_RECORD.names or ():
-        records[name] = ranked[name]
-    return records
+    return conformed(ranked, _twin(ranked.dtype, ranked=False))
+
+
+def _twin(dtype: np.dtype[np.void], *, ranked: bool) -> np.dtype[np.void]:
+    return index_record(headline_fields(dtype), signal_fields(dtype), ranked=ranked)
+
+
+def conformed(records: NDArray[np.void], dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    """Records with just the fields of another index record; a signal they do not hold is NaN, all else 0."""
+    if records.dtype == dtype:
+        return records.copy()
+    answer: NDArray[np.void] = np.zeros(len(records), dtype)
+    known = set(records.dtype.names or ())
+    for name in dtype.names or ():
+        if name in known:
+            answer[name] = records[name]
+        elif name.startswith(SIGNAL_PREFIX):
+            answer[name] = np.nan
+    return answer
 
 
 def used(frames: NDArray[Any]) -> NDArray[np.void]:

@@ -27,7 +27,7 @@ from dataguard.errors import WriterConflict
 from dataguard.run.atomic import remove_durably
 from dataguard.run.frames import FramesFile, FramesHeader
 from dataguard.run.layout import Layout
-from dataguard.run.records import FramesKind
+from dataguard.run.records import INDEX_RECORD, JUDGED_EXCEPTION_RECORD, FramesKind
 from dataguard.run.seal import Seal, seal_segment
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_STEPS", "Fsync", "RankWriter"]
@@ -61,6 +61,7 @@ class RankWriter:
         fsync: Fsync,
         fence: Callable[[], None],
         background: bool,
+        exception_record: np.dtype[np.void] | None,
     ) -> None:
         self.layout = layout
         self.attempt = header.attempt
@@ -72,6 +73,7 @@ class RankWriter:
         self._segment_bytes = segment_bytes
         self._fsync_each = fsync == "each"
         self._fence = fence
+        self._exception_record = exception_record
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(1, f"seal-rank-{self.rank}") if background else None
         self._sealing: list[Future[Seal | None]] = []
@@ -103,6 +105,7 @@ class RankWriter:
         fsync: Fsync = "seal",
         fence: Callable[[], None] = _free,
         background: bool = True,
+        record: np.dtype[np.void] | None = None,
     ) -> Self:
         """Claim (attempt, rank), which nobody can claim again, and open its first segment.
 
@@ -127,6 +130,8 @@ class RankWriter:
             Called before each frame; raises (`WriterConflict`) where a newer attempt has begun.
         background
             Seal in a thread of the writer's own; otherwise `append` seals before it returns.
+        record
+            What `append` will be given: `records.index_record` of an attempt with a policy, else INDEX_RECORD.
 
         Raises
         ------
@@ -135,6 +140,7 @@ class RankWriter:
         WriteFailed
             The operating system failed.
         """
+        judged = record is not None and record != INDEX_RECORD
 
         def header(kind: FramesKind, records_per_frame: int) -> FramesHeader:
             return FramesHeader.of(
@@ -147,6 +153,7 @@ class RankWriter:
                 digests=dict(digests),
                 journal_head=head,
                 created=clock(),
+                record=record if kind == "index" else None,
             )
 
         try:
@@ -167,13 +174,14 @@ class RankWriter:
                 fsync=fsync,
                 fence=fence,
                 background=background,
+                exception_record=JUDGED_EXCEPTION_RECORD if judged else None,
             )
         except BaseException:
             seals.close()
             raise
 
     def append(self, records: NDArray[np.void]) -> None:
-        """Record one microbatch (INDEX_RECORD, in slot order); when this returns it may be handed over.
+        """Record one microbatch (as `open` was told, in slot order); when this returns it may be handed over.
 
         Raises
         ------
@@ -313,6 +321,7 @@ class RankWriter:
             digests=header.digests,
             journal_head=header.journal_head,
             created=header.created,
+            record=header.record_dtype if kind == "index" else self._exception_record,
         )
 
     def _check_process(self) -> None:

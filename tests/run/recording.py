@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from dataguard.core.digests import sample_digest
 from dataguard.plan.slots import SlotStatus
 from dataguard.run.frames import FramesHeader
+from dataguard.run.headline import encode
 from dataguard.run.layout import Layout
-from dataguard.run.records import INDEX_RECORD
+from dataguard.run.records import HEADLINE_PREFIX, INDEX_RECORD, SIGNAL_PREFIX, conformed, index_record, rounded
 from dataguard.run.writer import RankWriter
 
 RUN_ID = "run-of-the-tests"
@@ -43,6 +44,26 @@ def microbatch(
         elif at % 37 == 9:
             records["status"][i] = SlotStatus.SUBSTITUTED
             records["delivered_shard"][i], records["delivered_row"][i] = 3, at
+    return records
+
+
+HEADLINE = ("length_outlier", "byte_entropy", "dup_5gram_char_fraction", "byte_periodic_repeats", "nontext_fraction")
+SIGNALS = ("length_bytes", "length_outlier", "byte_entropy", "byte_periodic_repeats")
+JUDGED_RECORD = index_record(HEADLINE, SIGNALS)
+
+
+def judged_microbatch(step: int, number: int = 0, **geometry: int) -> NDArray[np.void]:
+    """The same with signals: each third sample is flagged, and keeps them; so does each tenth."""
+    records = conformed(microbatch(step, number, **geometry), JUDGED_RECORD)
+    position = records["position"].astype(np.int64)
+    for i, name in enumerate(HEADLINE):
+        records[HEADLINE_PREFIX + name] = encode(name, position * (i + 1) % 17 / 4)
+    records["verdict"] = position % 3 == 1
+    records["rules"] = np.where(position % 3 == 1, np.uint64(1) << (position % 64).astype(np.uint64), np.uint64(0))
+    kept = (position % 3 == 1) | (position % 10 == 0)
+    for i, name in enumerate(SIGNALS):
+        values = np.where(kept, rounded(position * 1.37 / (i + 1)), np.float32(np.nan))
+        records[SIGNAL_PREFIX + name] = values
     return records
 
 
