@@ -1,7 +1,8 @@
 """How are rows of a shard without random access read at random?
 
 One gzip or zstd stream can only be read from its beginning, so such a shard is decoded once, into a local Arrow file
-with one record batch a block, and its blocks are read from there.
+with one record batch a block, and its blocks are read from there: text by copying it out, ids from a memory map, which
+all processes of a machine share. (Such a file is never written to again, only unlinked, which leaves maps as they are.)
 
 - **Key**: the digests of the shard and of all its blocks, and the version of this cache. Nothing kept can belong to
   other content.
@@ -27,14 +28,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 import xxhash
 
-from dataguard.corpus.blocks import decoded_text
+from dataguard.corpus.arrow import numbers
+from dataguard.corpus.blocks import DecodedBlock, decoded_text, decoded_tokens, of_read_block
 from dataguard.corpus.shard_file import StoredShard, shard_digest
-from dataguard.errors import InputError
+from dataguard.errors import InputError, ShardDamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataguard.corpus.formats.protocol import ReadBlock
 
 __all__ = ["CachedShard", "ShardCache"]
 
@@ -56,9 +61,11 @@ class CachedShard:
     shard_digest: str
     """By the manifest."""
     format: str
+    item_type: str
+    """NumPy dtype string of ids as stored, empty for text."""
     block_digests: Sequence[bytes]
     """By the manifest, in order."""
-    decode: Callable[[], Iterator[pa.LargeBinaryArray]]
+    decode: Callable[[], Iterator[ReadBlock]]
     """Decodes all its blocks, in order."""
 
     @property
@@ -116,8 +123,8 @@ class ShardCache:
     def __reduce__(self) -> tuple[object, ...]:
         return (_revive, (str(self.folder), self.limit_bytes))
 
-    def read(self, shard: CachedShard, block: int) -> pa.LargeBinaryArray | None:
-        """The text of the block-th block; None where the shard must be read itself.
+    def read(self, shard: CachedShard, block: int, *, first_row: int) -> DecodedBlock | None:
+        """The block-th block, which has its manifest's digest; None where the shard must be read itself.
 
         Raises
         ------
@@ -137,11 +144,11 @@ class ShardCache:
             if self._known.get(place) != stamp:
                 with filling:
                     self._check(shard, key, place, stamp)
-            text = _read_block(self._path(key), block, shard.block_digests[block])
-            if text is None:  # evicted meanwhile, or damaged on this disk
+            found = _read_block(self._path(key), shard, block, first_row)
+            if found is None:  # evicted meanwhile, or damaged on this disk
                 with filling:
                     self._fill(shard, key)
-                text = _read_block(self._path(key), block, shard.block_digests[block])
+                found = _read_block(self._path(key), shard, block, first_row)
         except _Bypass:
             self._bypassed[place] = stamp
             return None
@@ -153,7 +160,7 @@ class ShardCache:
         except OSError as error:  # the shard's own errors came as _SourceFailed: nobody's data is to blame for these
             self._give_up(error)
             return None
-        return text
+        return found
 
     def _give_up(self, error: Exception) -> None:
         """Read without the cache from now on, and say so once."""
@@ -202,12 +209,13 @@ class ShardCache:
     def _decode(self, shard: CachedShard, path: Path) -> None:
         import pyarrow as pa
 
-        schema = pa.schema([pa.field("text", pa.large_binary())])
+        kind = pa.from_numpy_dtype(np.dtype(shard.item_type).newbyteorder("=")) if shard.item_type else None
+        schema = pa.schema([pa.field("tokens", kind) if kind else pa.field("text", pa.large_binary())])
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
             with temporary.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
-                for text in _checked(shard):
-                    writer.write_batch(pa.record_batch([text], schema=schema))
+                for column in _checked(shard):
+                    writer.write_batch(pa.record_batch([column], schema=schema))
                     if file.tell() > self.limit_bytes:
                         _log.warning(
                             "decoded, shard %s alone is larger than the cache: it reads slowly", shard.stored.name
@@ -266,39 +274,55 @@ def _revive(folder: str, limit_bytes: int) -> ShardCache:
     return ShardCache(folder, limit_bytes=limit_bytes)
 
 
-def _checked(shard: CachedShard) -> Iterator[pa.LargeBinaryArray]:
+def _checked(shard: CachedShard) -> Iterator[pa.Array]:
     """The blocks as they are decoded, each compared with its digest."""
+    import pyarrow as pa
+
     blocks = shard.decode()
     expected = iter(shard.block_digests)
     while True:
         try:
-            text = next(blocks, None)
+            block = next(blocks, None)
         except InputError as error:
             raise _Bypass from error
         except OSError as error:
             raise _SourceFailed(error) from error
         digest = next(expected, None)
-        if text is None and digest is None:
+        if block is None and digest is None:
             return
-        if text is None or digest is None or decoded_text(text, first_row=0).digest != digest:
+        if block is None or digest is None:
             raise _Bypass
-        yield text
+        decoded = of_read_block(block, first_row=0, item_type=shard.item_type, name=shard.stored.name)
+        if decoded.digest != digest:
+            raise _Bypass
+        if decoded.tokens is None:
+            yield block.text
+            continue
+        # the buffer itself: pa.array would import pandas, where that is installed
+        tokens = np.ascontiguousarray(decoded.tokens)
+        yield pa.Array.from_buffers(pa.from_numpy_dtype(tokens.dtype), len(tokens), [None, pa.py_buffer(tokens)])
 
 
-def _read_block(path: Path, block: int, digest: bytes) -> pa.LargeBinaryArray | None:
+def _read_block(path: Path, shard: CachedShard, block: int, first_row: int) -> DecodedBlock | None:
     """A block from a cached file, None where it is not there or not what it should be (the file is then removed)."""
     import pyarrow as pa
 
     try:
-        with pa.OSFile(os.fspath(path)) as file:
-            text = pa.ipc.open_file(file).get_batch(block).column(0)
-        if decoded_text(text, first_row=0).digest == digest:
+        with (pa.memory_map if shard.item_type else pa.OSFile)(os.fspath(path)) as file:
+            column = pa.ipc.open_file(file).get_batch(block).column(0)
+        if shard.item_type:
+            found = decoded_tokens(
+                numbers(column), first_row=first_row, item_type=shard.item_type, name=shard.stored.name
+            )
+        else:
+            found = decoded_text(column, first_row=first_row)
+        if found.digest == shard.block_digests[block]:
             with contextlib.suppress(OSError):  # another user's file, or a disk mounted for reading: good all the same
                 os.utime(path)  # used now
-            return text
+            return found
     except FileNotFoundError:
         return None
-    except (OSError, pa.ArrowException, IndexError) as error:
+    except (OSError, pa.ArrowException, IndexError, ValueError, ShardDamaged) as error:
         _log.debug("cached shard %s: %s", path, error)
     path.unlink(missing_ok=True)
     return None

@@ -12,27 +12,29 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from dataguard.core.manifest import Manifest, ManifestSet, Shard
-from dataguard.corpus.blocks import DecodedBlock, decoded_text, of_read_block
+from dataguard.corpus.blocks import DecodedBlock, of_read_block
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.foreign import is_foreign, words_of
 from dataguard.corpus.formats.protocol import BlockPlace, Format, ReadBlock, ScanOptions
 from dataguard.corpus.formats.tokens import Boundaries, KnowsDocuments
+from dataguard.corpus.formats.zstd_frames import distrust, frames_of
 from dataguard.corpus.problems import ProblemKind, Retry, RowProblem
 from dataguard.corpus.recognition import format_named
 from dataguard.corpus.shard_cache import CachedShard, ShardCache
 from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
 from dataguard.corpus.storage import Compression, open_root
-from dataguard.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from dataguard.errors import InputError, ShardDamaged
 
 __all__ = ["BlockProblem", "Shards"]
 
 T = TypeVar("T")
+
+_MOST_TIMES = 8
+"""A zstd frame that decodes to more than so many times the largest block of its shard is not worth a read of its own:
+the whole shard is decoded into the cache, once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,6 +79,28 @@ class _Opened:
     stored: StoredShard
     format: Format
     options: ScanOptions
+
+
+def _check_frames(name: str, found: DecodedBlock, digest: bytes) -> None:
+    if found.digest != digest:
+        raise ShardDamaged(f"the zstd frames of shard {name} are not as they were said to be")
+
+
+def _by_frames(opened: _Opened, read: Callable[[], T], *, most_bytes: int | None = None) -> T | None:
+    """What a read of a shard of many zstd frames gives.
+
+    None where its frames are not known, or one decodes to more than `most_bytes`, or what was known proved wrong.
+    """
+    frames = frames_of(opened.stored)
+    if frames is None or (most_bytes is not None and frames.largest_bytes > most_bytes):
+        return None
+    try:
+        return read()
+    except BaseException as error:
+        if not isinstance(error, InputError) and not is_foreign(error):
+            raise
+        distrust(opened.stored)  # whatever is wrong is told by whoever reads from the beginning
+        return None
 
 
 class Shards:
@@ -190,17 +214,27 @@ class Shards:
         done, pauses = 0, self._retry.pauses()
         while done < len(blocks):
             places = [self.place(block) for block in blocks[done:]]
+            is_framed = False
             try:
+                is_framed = frames_of(opened.stored) is not None
                 every = opened.format.read_all(opened.stored, places, opened.options)
                 with closing(cast("Generator[ReadBlock]", every)):
                     for place, read in zip(places, every, strict=True):
                         found = of_read_block(read, first_row=place.first_row, item_type=item_type, name=name)
+                        if is_framed:
+                            _check_frames(name, found, self.digest(blocks[done]))
                         yield self._verified(shard, blocks[done], found)
                         done, pauses = done + 1, self._retry.pauses()
                 continue
             except InputError as error:
+                if is_framed:  # whatever is wrong is told from the beginning
+                    distrust(opened.stored)
+                    continue
                 problem, is_last = self._damaged(shard, " ".join(str(error).split())), not is_near
             except BaseException as error:
+                if is_framed and is_foreign(error):
+                    distrust(opened.stored)
+                    continue
                 if is_foreign(error):
                     problem, is_last = self._damaged(shard, f"its reader failed: {words_of(error)}"), not is_near
                 elif not isinstance(error, OSError):
@@ -218,9 +252,11 @@ class Shards:
         """A block with all other fields of its records."""
         shard = self.shard_of_block(block)
         opened = self.opened(shard)
-        return self._tried(
-            shard, lambda: opened.format.read(opened.stored, self.place(block), opened.options, fields=True)
-        )
+
+        def read() -> ReadBlock:
+            return opened.format.read(opened.stored, self.place(block), opened.options, fields=True)
+
+        return self._tried(shard, lambda: _by_frames(opened, read) or read())
 
     def boundaries(self, block: int, first_row: int, stop_row: int) -> Boundaries | BlockProblem | None:
         """Which documents some tokens of a block's shard hold; None where the shard does not know its documents."""
@@ -229,7 +265,11 @@ class Shards:
         known = opened.format
         if not isinstance(known, KnowsDocuments):
             return None
-        return self._tried(shard, lambda: known.boundaries(opened.stored, first_row, stop_row, opened.options))
+
+        def read() -> Boundaries:
+            return known.boundaries(opened.stored, first_row, stop_row, opened.options)
+
+        return self._tried(shard, lambda: _by_frames(opened, read) or read())
 
     def digest_now(self, shard: int) -> str | None:
         """xxh3-128 of a shard's bytes as they are now, taken once; None where they cannot be read."""
@@ -243,29 +283,45 @@ class Shards:
 
     def _decode(self, shard: int, block: int) -> DecodedBlock:
         opened, place = self.opened(shard), self.place(block)
+
+        def read() -> DecodedBlock:
+            found = opened.format.read(opened.stored, place, opened.options)
+            return of_read_block(
+                found, first_row=place.first_row, item_type=opened.entry.item_type, name=opened.stored.name
+            )
+
         blocks = self.blocks_of_shard(shard)
         is_near = opened.entry.compression == "none" and opened.format.random_access
-        if self._cache is not None and not is_near and len(blocks) > 1 and opened.format.kind == "text":
-            text = self._cache.read(self._cached(shard, blocks), block - blocks.start)
-            if text is not None:
-                return decoded_text(text, first_row=place.first_row)
-        read = opened.format.read(opened.stored, place, opened.options)
-        return of_read_block(read, first_row=place.first_row, item_type=opened.entry.item_type, name=opened.stored.name)
+        if opened.entry.compression == "zstd":
+            worth = None if self._cache is None else _MOST_TIMES * self._largest_block(shard, blocks)
+            near = _by_frames(opened, read, most_bytes=worth)
+            if near is not None and near.digest == self.digest(block):
+                return near
+            if near is not None:
+                distrust(opened.stored)
+        if self._cache is not None and not is_near and len(blocks) > 1:
+            kept = self._cache.read(self._cached(shard, blocks), block - blocks.start, first_row=place.first_row)
+            if kept is not None:
+                return kept
+        return read()
+
+    def _largest_block(self, shard: int, blocks: range) -> int:
+        which, _ = self.manifests.split_shard(shard)
+        start = int(self.manifests.block_starts[which])
+        entries = self.manifests.manifests[which].blocks[blocks.start - start : blocks.stop - start]
+        return int(entries["size_bytes"].max())
 
     def _cached(self, shard: int, blocks: range) -> CachedShard:
         opened = self.opened(shard)
-
-        def decode() -> Iterator[pa.LargeBinaryArray]:
-            places = [self.place(block) for block in blocks]
-            for read in opened.format.read_all(opened.stored, places, opened.options):
-                yield read.text
-
         return CachedShard(
             stored=opened.stored,
             shard_digest=opened.entry.digest,
             format=opened.entry.format,
+            item_type=opened.entry.item_type,
             block_digests=[self.digest(block) for block in blocks],
-            decode=decode,
+            decode=lambda: opened.format.read_all(
+                opened.stored, [self.place(block) for block in blocks], opened.options
+            ),
         )
 
     def _verified(self, shard: int, block: int, found: DecodedBlock) -> DecodedBlock | BlockProblem:

@@ -33,6 +33,8 @@ from dataguard.corpus.formats.protocol import (
 )
 from dataguard.corpus.formats.records import DecodedLines, RecordDecoder
 from dataguard.corpus.formats.streams import DecodedStream
+from dataguard.corpus.formats.tokens import FileRanges
+from dataguard.corpus.formats.zstd_file import framed_file
 from dataguard.errors import ShardDamaged
 
 __all__ = ["JsonLines"]
@@ -128,7 +130,8 @@ class JsonLines:
         decoder = _decoder(options)
         with shard.open() as file:
             stream = DecodedStream.of(shard, file, options)
-            ranges = ByteRanges(stream)
+            framed = framed_file(shard, file, options)
+            ranges = ByteRanges(stream) if framed is None else FileRanges(framed)
             for place in places:
                 content: bytes | bytearray | None = b""
                 if _is_over(place, options):

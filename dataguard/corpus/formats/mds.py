@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dataguard.corpus.formats.content import text_digest
 from dataguard.corpus.formats.lines import ByteRanges
 from dataguard.corpus.formats.mds_declared import check_declared
+from dataguard.corpus.formats.mds_documents import boundaries_among, sample_starts
 from dataguard.corpus.formats.mds_layout import Column, Layout, begins_as_mds, read_layout
 from dataguard.corpus.formats.mds_samples import (
     id_column,
@@ -42,6 +43,7 @@ from dataguard.corpus.formats.protocol import (
 )
 from dataguard.corpus.formats.streams import DecodedStream
 from dataguard.corpus.formats.tokens import Boundaries, FileRanges, Ranges, token_digest
+from dataguard.corpus.formats.zstd_file import ranges_of
 from dataguard.errors import ShardDamaged
 
 __all__ = ["MdsText", "MdsTokens"]
@@ -195,32 +197,25 @@ class MdsTokens(_Mds):
                 )
 
     def boundaries(self, shard: ShardFile, first_row: int, stop_row: int, options: ScanOptions) -> Boundaries:
-        """The samples of the tokens ``first_row:stop_row``. Decodes the shard up to them."""
-        with _opened(shard, options, at_random=True) as (ranges, _):
-            layout, column, dtype = _readable(shard, ranges, options)
-            row, ordinal = 0, 0
-            spans: list[tuple[int, int]] = []
-            first_document: int | None = None
-            for first, stop in _cuts(layout.offsets, options.block_tokens * dtype.itemsize):
-                if row >= stop_row:
-                    break
-                held = _take(ranges, layout, first, stop, None)
-                ids = (
-                    Finding(code="bad-mds", detail="it ends early")
-                    if held is None
-                    else ids_of(held, layout, first, stop, column, dtype)
-                )
-                if isinstance(ids, Finding):
-                    raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=ids.detail)
-                for length in ids[1].tolist():
-                    end = row + length
-                    if (row < stop_row and end > first_row) or (not length and first_row <= row < stop_row):
-                        first_document = ordinal if first_document is None else first_document
-                        spans.append((row, end))
-                    row, ordinal = end, ordinal + 1
-        found = np.array(spans, np.int64).reshape(-1, 2)
-        start = first_document or 0
-        return Boundaries(first_document=start, documents=found, first_sequence=start, sequences=found)
+        """The samples of the tokens ``first_row:stop_row``. Goes through the shard the first time, and keeps that."""
+
+        def count() -> NDArray[np.int64]:
+            with _opened(shard, options, at_random=True) as (ranges, _):
+                layout, column, dtype = _readable(shard, ranges, options)
+                counts = [np.zeros(0, np.int64)]
+                for first, stop in _cuts(layout.offsets, options.block_tokens * dtype.itemsize):
+                    held = _take(ranges, layout, first, stop, None)
+                    ids = (
+                        Finding(code="bad-mds", detail="it ends early")
+                        if held is None
+                        else ids_of(held, layout, first, stop, column, dtype)
+                    )
+                    if isinstance(ids, Finding):
+                        raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=ids.detail)
+                    counts.append(ids[1])
+            return np.concatenate(counts)
+
+        return boundaries_among(sample_starts(shard, (options.token_field, options.dtype), count), first_row, stop_row)
 
 
 @contextmanager
@@ -230,7 +225,7 @@ def _opened(
     """The decoded bytes of a shard, as ranges and as the stream that knows how it ended."""
     with shard.open() as file:
         stream = DecodedStream.of(shard, file, options)
-        yield (FileRanges(file) if at_random and shard.compression == "none" else ByteRanges(stream)), stream
+        yield (ranges_of(shard, file, options) if at_random else ByteRanges(stream)), stream
 
 
 def _known_size(shard: ShardFile) -> int | None:

@@ -28,6 +28,7 @@ from dataguard.corpus.formats.protocol import (
 )
 from dataguard.corpus.formats.streams import DecodedStream
 from dataguard.corpus.formats.tokens import FileRanges, read_run, scan_run
+from dataguard.corpus.formats.zstd_file import ranges_of
 from dataguard.errors import ShardDamaged
 
 __all__ = ["NumpyTokens"]
@@ -89,9 +90,7 @@ class NumpyTokens:
     ) -> Iterator[ReadBlock]:
         """These blocks, given in row order, decoding the shard once at most."""
         with shard.open() as file:
-            # a plain file is reached at random, a compressed one from its beginning
-            is_plain = shard.compression == "none"
-            ranges = FileRanges(file) if is_plain else ByteRanges(DecodedStream.of(shard, file, options))
+            ranges = ranges_of(shard, file, options)
             layout = _read_layout(ranges, shard)
             if isinstance(layout, Finding):
                 raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=layout.detail)

@@ -12,9 +12,7 @@ finds the promise broken.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, BinaryIO, Literal
 
@@ -23,6 +21,7 @@ import pyarrow.parquet as pq
 
 from dataguard.corpus.formats.columns import TextColumn, other_columns, text_of_column, text_path
 from dataguard.corpus.formats.content import text_digest
+from dataguard.corpus.formats.identity import identity_of
 from dataguard.corpus.formats.parquet_limits import (
     Chunk,
     chunks_of,
@@ -224,7 +223,7 @@ class _Footers:
 
     def get(self, shard: ShardFile) -> pq.FileMetaData | None:
         """The footer of a shard as it is now, if it is known."""
-        return self._kept.get(_identity(shard))
+        return self._kept.get(identity_of(shard))
 
     def put(self, shard: ShardFile, footer: pq.FileMetaData) -> None:
         """Keep a footer until there are too many."""
@@ -232,15 +231,7 @@ class _Footers:
         if self._num_bytes > _MOST_FOOTER_BYTES:
             self._kept.clear()
             self._num_bytes = footer.serialized_size
-        self._kept[_identity(shard)] = footer
-
-
-def _identity(shard: ShardFile) -> Hashable:
-    if shard.local_path is not None:
-        with contextlib.suppress(OSError):
-            found = os.stat(shard.local_path)  # noqa: PTH116 - asked for every block
-            return shard.local_path, found.st_ino, found.st_size, found.st_mtime_ns
-    return weakref.ref(shard)
+        self._kept[identity_of(shard)] = footer
 
 
 _FOOTERS = _Footers()

@@ -23,7 +23,8 @@ from dataguard.corpus.formats.protocol import (
     ShardFile,
 )
 from dataguard.corpus.formats.streams import DecodedStream
-from dataguard.corpus.formats.tokens import FileRanges, read_run, scan_run
+from dataguard.corpus.formats.tokens import read_run, scan_run
+from dataguard.corpus.formats.zstd_file import ranges_of
 from dataguard.errors import ShardDamaged
 
 __all__ = ["RawTokens", "is_raw_name"]
@@ -82,6 +83,4 @@ class RawTokens:
         if not options.dtype:
             raise ShardDamaged(f"shard {shard.name} cannot be read", found="the manifest has no type for its ids")
         with shard.open() as file:
-            is_plain = shard.compression == "none"
-            ranges = FileRanges(file) if is_plain else ByteRanges(DecodedStream.of(shard, file, options))
-            yield from read_run(ranges, shard, places, np.dtype(options.dtype), fields=fields)
+            yield from read_run(ranges_of(shard, file, options), shard, places, np.dtype(options.dtype), fields=fields)

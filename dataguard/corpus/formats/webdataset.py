@@ -44,6 +44,7 @@ from dataguard.corpus.formats.records import RecordDecoder, Rejection
 from dataguard.corpus.formats.streams import DecodedStream, detect_compression
 from dataguard.corpus.formats.tar import BLOCK_BYTES, TarBytes, TarEnd, TarMember, is_header, members_of, readable_name
 from dataguard.corpus.formats.text import text_trouble
+from dataguard.corpus.formats.zstd_file import framed_file
 from dataguard.errors import ShardDamaged
 
 __all__ = ["WebDataset"]
@@ -121,10 +122,10 @@ class WebDataset:
     ) -> Iterator[ReadBlock]:
         """These blocks, given in row order, decoding the shard once at most."""
         with shard.open() as file:
-            stream = None if shard.compression == "none" else DecodedStream.of(shard, file, options)
-            source = None if stream is None else TarBytes(stream)
+            at_random = file if shard.compression == "none" else framed_file(shard, file, options)
+            source = at_random or TarBytes(DecodedStream.of(shard, file, options))
             for place in places:
-                yield _read_block(shard, file, source, place, options, fields=fields)
+                yield _read_block(shard, source, place, options, fields=fields)
 
 
 class _Census:
@@ -328,12 +329,12 @@ def _scanned(records: Sequence[_Record], start: int, stop: int, row: int, option
 
 
 def _read_block(
-    shard: ShardFile, file: BinaryIO, stream: TarBytes | None, place: BlockPlace, options: ScanOptions, *, fields: bool
+    shard: ShardFile, opened: BinaryIO | TarBytes, place: BlockPlace, options: ScanOptions, *, fields: bool
 ) -> ReadBlock:
     if not place.num_rows:
         return ReadBlock(text=pa.array([], pa.large_binary()), fields=pa.table({}) if fields else None)
     start, stop = place.offset_bytes, place.offset_bytes + place.size_bytes
-    source = TarBytes(file, start_bytes=start, stop_bytes=stop) if stream is None else stream
+    source = opened if isinstance(opened, TarBytes) else TarBytes(opened, start_bytes=start, stop_bytes=stop)
     source.skip(start - source.offset)
     end = TarEnd()
     found = _records(source, end, options, census=_Census(options), all_members=fields, stop_bytes=stop)

@@ -7,9 +7,10 @@ import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 
+import xxhash
 import zstandard
 
-__all__ = ["gzip_member", "gzip_members", "pieces", "skippable", "zstd_frame", "zstd_frames"]
+__all__ = ["gzip_member", "gzip_members", "pieces", "seek_table", "seekable", "skippable", "zstd_frame", "zstd_frames"]
 
 
 def pieces(content: bytes, cuts: Sequence[int]) -> list[bytes]:
@@ -51,3 +52,20 @@ def zstd_frames(parts: Sequence[bytes]) -> bytes:
 def skippable(content: bytes, kind: int = 0) -> bytes:
     """A frame that a decoder passes over."""
     return struct.pack("<II", 0x184D2A50 + kind, len(content)) + content
+
+
+def seek_table(sizes: Sequence[tuple[int, int]], *, checksums: Sequence[int] = ()) -> bytes:
+    """The table at the end of zstd's seekable format: (stored, decoded) bytes of every frame."""
+    rows = [struct.pack("<II", *size) for size in sizes]
+    if checksums:
+        rows = [row + struct.pack("<I", checksum) for row, checksum in zip(rows, checksums, strict=True)]
+    footer = struct.pack("<IBI", len(sizes), 0x80 if checksums else 0, 0x8F92EAB1)
+    return skippable(b"".join(rows) + footer, 14)
+
+
+def seekable(parts: Sequence[bytes], *, size: bool = True, checksums: bool = False) -> bytes:
+    """A file in zstd's seekable format, a frame a part."""
+    frames = [zstd_frame(part, size=size) for part in parts]
+    sums = [xxhash.xxh64_intdigest(part) & 0xFFFFFFFF for part in parts] if checksums else []
+    sizes = [(len(frame), len(part)) for frame, part in zip(frames, parts, strict=True)]
+    return b"".join(frames) + seek_table(sizes, checksums=sums)
