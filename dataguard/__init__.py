@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dataguard.loader.loader import Loader as Loader
     from dataguard.plan.plan import Plan as Plan
     from dataguard.run.run import Run as Run
+    from dataguard.score.tokens import score_tokens as score_tokens
 
 _HOMES = {
     "Address": "dataguard.core.address",
@@ -34,6 +35,7 @@ _HOMES = {
     "Manifest": "dataguard.core.manifest",
     "Plan": "dataguard.plan.plan",
     "Run": "dataguard.run.run",
+    "score_tokens": "dataguard.score.tokens",
 }
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "Plan",
     "Run",
     "__version__",
+    "score_tokens",
 ]
 
 

@@ -11,7 +11,18 @@ import dataguard
 from dataguard import errors
 from tests.architecture.tree import PACKAGE, modules
 
-PUBLIC = ["Address", "Corpus", "DataguardError", "Geometry", "Loader", "Manifest", "Plan", "Run", "__version__"]
+PUBLIC = [
+    "Address",
+    "Corpus",
+    "DataguardError",
+    "Geometry",
+    "Loader",
+    "Manifest",
+    "Plan",
+    "Run",
+    "__version__",
+    "score_tokens",
+]
 
 EXIT_CODES = {
     "DataguardError": 1,
@@ -21,6 +32,8 @@ EXIT_CODES = {
     "PlanError": 2,
     "SpanError": 2,
     "AttemptError": 2,
+    "UnknownSignal": 2,
+    "PolicyError": 2,
     "NotInRun": 2,
     "InputError": 3,
     "ShardDamaged": 3,
