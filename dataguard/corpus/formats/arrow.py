@@ -31,6 +31,7 @@ from dataguard.corpus.formats.protocol import (
     ScanOptions,
     ShardFile,
 )
+from dataguard.corpus.formats.spelled import may_repeat, spelled_bytes
 from dataguard.errors import DataguardError, ShardDamaged
 
 __all__ = ["ArrowIpc"]
@@ -40,6 +41,10 @@ _FREE_ROWS = 1 << 24
 _ROWS_A_BYTE = 1000  # more than any encoding of a text column takes
 _MOST_KEPT_BYTES = 1 << 26
 _NAMES = (".arrow", ".arrows", ".feather", ".ipc")
+
+
+class _Expands(Exception):  # noqa: N818 - becomes a finding of the shard
+    """A batch whose text would be far more than its stored bytes can stand for."""
 
 
 class ArrowIpc:
@@ -82,7 +87,12 @@ class ArrowIpc:
         lost: list[str] = []
         for number, message in enumerate(opened.layout.batches):
             num_rows = message.num_rows
-            column = _read_text(opened, file, message, options)
+            try:
+                column = _read_text(opened, file, message, options)
+            except _Expands as error:
+                detail = f"record batch {number:,}: {error}"
+                yield ScanEnd(findings=(Finding(code="expands-too-much", detail=detail),))
+                return
             if isinstance(column, str):
                 lost.append(f"record batch {number:,} (rows {row:,}:{row + num_rows:,}): {column}")
                 if not 0 <= num_rows <= _MOST_LOST_ROWS:  # too many to be listed one by one, or not to be believed
@@ -220,7 +230,10 @@ def _read_block(
             allowed=f"a record batch of {place.num_rows:,} rows in {place.size_bytes:,} bytes",
             todo="see whether the file was changed: dataguard manifest verify",
         )
-    column = _read_text(opened, file, message, options)
+    try:
+        column = _read_text(opened, file, message, options)
+    except _Expands as error:
+        raise ShardDamaged(f"record batch {place.group:,} of shard {shard.name} expands", found=str(error)) from error
     if isinstance(column, str):
         column = _lost_rows(place.num_rows, column)
     others = _read_others(opened, file, message, options) if fields else None
@@ -234,9 +247,24 @@ def _read_text(opened: _Opened, file: BinaryIO, message: Message, options: ScanO
     try:
         index = opened.schema.get_field_index(opened.path[0])
         column = _decode(opened, file, message, index, options)
+        if may_repeat(column.type):
+            _check_spelled(opened, column, message, options)
         return text_of_column(pa.chunked_array([column]), opened.path, options.max_record_bytes)
+    except _Expands:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this batch
         return _words(error)
+
+
+def _check_spelled(opened: _Opened, column: Any, message: Message, options: ScanOptions) -> None:
+    """_Expands where the text of a batch would be more than its stored bytes, and those it names, may stand for."""
+    column.validate()
+    spelled = spelled_bytes(column, opened.path[1:])
+    named = opened.layout.dictionaries_of(message.offset_bytes) if opened.layout.dictionaries else ()
+    stored = message.size_bytes + sum(each.size_bytes for each in named)
+    if spelled > options.may_expand_to(stored):
+        told = f"{stored:,} stored bytes, dictionaries included, spell out to {spelled:,.0f} bytes of text"
+        raise _Expands(f"{told}, allowed are {options.may_expand_to(stored):,}")
 
 
 def _read_others(opened: _Opened, file: BinaryIO, message: Message, options: ScanOptions) -> pa.Table:
