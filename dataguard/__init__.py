@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dataguard.loader.loader import Loader as Loader
     from dataguard.plan.plan import Plan as Plan
     from dataguard.run.run import Run as Run
+    from dataguard.score.text import score_text as score_text
     from dataguard.score.tokens import score_tokens as score_tokens
 
 _HOMES = {
@@ -35,6 +36,7 @@ _HOMES = {
     "Manifest": "dataguard.core.manifest",
     "Plan": "dataguard.plan.plan",
     "Run": "dataguard.run.run",
+    "score_text": "dataguard.score.text",
     "score_tokens": "dataguard.score.tokens",
 }
 
@@ -48,6 +50,7 @@ __all__ = [
     "Plan",
     "Run",
     "__version__",
+    "score_text",
     "score_tokens",
 ]
 

@@ -21,6 +21,7 @@ PUBLIC = [
     "Plan",
     "Run",
     "__version__",
+    "score_text",
     "score_tokens",
 ]
 

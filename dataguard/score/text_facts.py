@@ -1,0 +1,288 @@
+"""Which kernels run for a set of text signals, over how many documents at a time, and how do counts become signals?
+
+1. Only what the signals' recipes ask for is done.
+2. Documents are taken a few hundred KB at a time, so that what one kernel leaves for the next is still in the cache.
+3. A kernel that finds its table too small stops at a document; the table grows, and it goes on there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from math import log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataguard.core.signals import SignalSpec
+from dataguard.score.code_points import class_table
+from dataguard.score.kernels import text_bytes, text_classes, text_lines, text_ngrams, text_runs, text_words
+from dataguard.score.text_recipes import (
+    CLASS_FACTS,
+    LENGTHS,
+    LINE_FACTS,
+    RECIPES,
+    RUN_FACTS,
+    WORD_FACTS,
+    WORK,
+    Work,
+)
+from dataguard.score.text_workspace import Workspace, borrowed
+from dataguard.score.unicode_ranges import BULLETS
+
+__all__ = ["signals_of"]
+
+_BATCH_BYTES = 512 << 10
+_BATCH_DOCUMENTS = 4096
+
+_IN_LINES = Work.LINES | Work.EDGES | Work.DUP_LINES | Work.PARAGRAPHS
+_IN_NUMBERS = Work.NUMBERS | Work.WORD_ENTROPY
+_IN_WORDS = Work.WORDS | Work.ALPHA | _IN_NUMBERS
+
+
+def signals_of(
+    values: NDArray[np.uint8], offsets: NDArray[np.int64], specs: Sequence[SignalSpec]
+) -> dict[str, NDArray[np.int64] | NDArray[np.float64]]:
+    """The signals of the documents; `values` and `offsets` are sound and cannot be written.
+
+    >>> from dataguard.score.registry import select
+    >>> values, offsets = np.frombuffer(b"aab", dtype=np.uint8), np.array([0, 2, 3])
+    >>> values.flags.writeable = offsets.flags.writeable = False
+    >>> signals_of(values, offsets, select(["length_bytes"], "text"))
+    {'length_bytes': array([2, 1])}
+    """
+    work = Work(0)
+    for spec in specs:
+        for count in RECIPES[spec.name]:
+            if count is not None:
+                work |= WORK[count]
+    counts = _count(values, offsets, work)
+    return {spec.name: _signal(spec, counts) for spec in specs}
+
+
+def _signal(spec: SignalSpec, counts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | NDArray[np.float64]:
+    above, below = RECIPES[spec.name]
+    if below is None:
+        whole: NDArray[Any] = counts[above].astype(spec.dtype)
+        return whole
+    quotient = np.zeros(len(counts[above]), dtype=np.float64)
+    np.divide(counts[above], counts[below], out=quotient, where=counts[below] > 0)
+    return quotient
+
+
+def _count(values: NDArray[np.uint8], offsets: NDArray[np.int64], work: Work) -> dict[str, NDArray[Any]]:
+    """Every count that `work` gives, and some that mean nothing where it was not asked for."""
+    num = len(offsets) - 1
+    counting = _Counting(values, offsets, work)
+    if work:
+        with borrowed() as workspace:
+            for first, stop in pairwise(_cuts(offsets)):
+                counting.run(workspace, first, stop)
+    counts: dict[str, NDArray[Any]] = {"bytes": np.diff(offsets)}
+    for table, facts in (
+        (counting.class_facts, CLASS_FACTS),
+        (counting.run_facts, RUN_FACTS),
+        (counting.line_facts, LINE_FACTS),
+        (counting.word_facts, WORD_FACTS),
+    ):
+        counts.update({name: table[:, column] for name, (column, _) in facts.items()})
+    if len(counts["symbols"]):
+        counts["symbols"] = counts["symbols"] + counts["ellipses_alone"]
+    counts.update({f"covered_{n}": counting.covered[:, n] for n in LENGTHS})
+    counts["byte_entropy"], counts["word_entropy"] = counting.byte_entropy, counting.word_entropy
+    counts["period_repeats"], counts["period_bytes"] = counting.periods
+    assert all(len(column) in (0, num) for column in counts.values())
+    return counts
+
+
+def _cuts(offsets: NDArray[np.int64]) -> list[int]:
+    """Where batches of documents begin, and the end."""
+    cuts, num = [0], len(offsets) - 1
+    while cuts[-1] < num:
+        first = cuts[-1]
+        fitting = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES, side="right")) - 1
+        cuts.append(min(num, max(first + 1, min(fitting, first + _BATCH_DOCUMENTS))))
+    return cuts
+
+
+class _Counting:
+    """The counts of one call, and the kernels that fill them."""
+
+    def __init__(self, values: NDArray[np.uint8], offsets: NDArray[np.int64], work: Work) -> None:
+        self._values, self._offsets = values, offsets
+        num = len(offsets) - 1
+        self._ngrams = int(work >> 20) & ~3
+        self._byte_work = text_bytes.WANT_ENTROPY * bool(work & Work.BYTE_ENTROPY)
+        self._byte_work |= text_bytes.WANT_PERIODS * bool(work & Work.PERIODS)
+        self._run_work = text_runs.WANT_DIGITS * bool(work & Work.DIGITS)
+        self._run_work |= text_runs.WANT_SYMBOLS * bool(work & Work.SYMBOLS)
+        self._run_work |= text_runs.WANT_MARKUP * bool(work & Work.MARKUP)
+        self._run_work |= text_runs.WANT_ENCODED * bool(work & Work.ENCODED)
+        self._line_work = text_lines.WANT_EDGES * bool(work & Work.EDGES)
+        self._line_work |= text_lines.WANT_LINES * bool(work & Work.DUP_LINES)
+        self._line_work |= text_lines.WANT_PARAGRAPHS * bool(work & Work.PARAGRAPHS)
+        self._word_work = text_words.WANT_ALPHA * bool(work & Work.ALPHA)
+        self._word_work |= text_words.WANT_NUMBERS * bool(work & _IN_NUMBERS or self._ngrams)
+        self._word_work |= text_words.WANT_ENTROPY * bool(work & Work.WORD_ENTROPY)
+        self._in_bytes = bool(self._byte_work)
+        self._in_runs = bool(self._run_work)
+        self._in_lines = bool(work & _IN_LINES)
+        self._in_words = bool(work & _IN_WORDS or self._ngrams)
+        self._in_classes = bool(work & Work.CLASSES) or self._in_runs or self._in_lines or self._in_words
+        self.class_facts = _table(num * self._in_classes, text_classes.NUM_FACTS)
+        self.run_facts = _table(num * self._in_runs, text_runs.NUM_FACTS)
+        self.line_facts = _table(num * self._in_lines, text_lines.NUM_FACTS)
+        self.word_facts = _table(num * self._in_words, text_words.NUM_FACTS)
+        self.covered = _table(num * bool(self._ngrams), text_ngrams.LONGEST + 1)
+        self.byte_entropy = np.empty(num * bool(self._byte_work & text_bytes.WANT_ENTROPY), dtype=np.float64)
+        self.word_entropy = np.empty(num * bool(self._word_work & text_words.WANT_ENTROPY), dtype=np.float64)
+        self.periods = np.empty((2, num * bool(self._byte_work & text_bytes.WANT_PERIODS)), dtype=np.int64)
+
+    def run(self, workspace: Workspace, first: int, stop: int) -> None:
+        """Count in the documents first:stop."""
+        if self._in_bytes:
+            text_bytes.measure(
+                self._values,
+                self._offsets,
+                first,
+                stop,
+                self._byte_work,
+                _logs(),
+                workspace.histograms,
+                workspace.period_ends,
+                self.byte_entropy,
+                *self.periods,
+            )
+        if self._in_classes:
+            num_words = self._classify(workspace, first, stop)
+            if self._in_runs:
+                text_runs.follow_runs(
+                    self._values,
+                    self._offsets,
+                    first,
+                    stop,
+                    self._run_work,
+                    workspace.masks,
+                    self.class_facts[:, text_classes.FIRST_BLOCK],
+                    self.run_facts,
+                    workspace.spare,
+                    workspace.queue,
+                )
+            if self._in_lines:
+                self._cut_lines(workspace, first, stop)
+            if self._in_words:
+                workspace.need_words(num_words)
+                self._compare_words(workspace, first, stop)
+
+    def _classify(self, workspace: Workspace, first: int, stop: int) -> int:
+        num_bytes = int(self._offsets[stop] - self._offsets[first])
+        workspace.need_blocks(num_bytes // 64 + stop - first)
+        return int(
+            text_classes.classify(
+                self._values,
+                self._offsets,
+                first,
+                stop,
+                *class_table(),
+                workspace.masks,
+                self.class_facts,
+                workspace.spare,
+            )
+        )
+
+    def _cut_lines(self, workspace: Workspace, first: int, stop: int) -> None:
+        table, facts = workspace.lines, self.class_facts
+        while first < stop:
+            first = text_lines.cut_lines(
+                self._values,
+                self._offsets,
+                first,
+                stop,
+                self._line_work,
+                workspace.masks,
+                facts[:, text_classes.FIRST_BLOCK],
+                facts[:, text_classes.NEWLINES],
+                _bullets(),
+                table.entries,
+                table.tallies,
+                table.generations(stop - first),
+                self.line_facts,
+            )
+            if first < stop:
+                table.grow()
+
+    def _compare_words(self, workspace: Workspace, first: int, stop: int) -> None:
+        while first < stop:
+            self._number_words(workspace, first, stop)
+            if not self._ngrams:
+                return
+            first = self._find_repeats(workspace, first, stop)
+            if first < stop:
+                workspace.ngrams.grow()
+
+    def _number_words(self, workspace: Workspace, first: int, stop: int) -> None:
+        table, facts = workspace.words, self.class_facts
+        counts, numbers, sums, _ = workspace.per_word
+        while first < stop:
+            first = text_words.number_words(
+                self._values,
+                self._offsets,
+                first,
+                stop,
+                self._word_work,
+                workspace.masks,
+                facts[:, text_classes.FIRST_BLOCK],
+                facts[:, text_classes.WORDS],
+                facts[:, text_classes.CHARS],
+                workspace.places,
+                table.entries[0],
+                table.tallies[0],
+                counts,
+                table.generations(stop - first),
+                _logs(),
+                numbers,
+                sums,
+                facts[:, text_classes.FIRST_WORD],
+                self.word_facts,
+                self.word_entropy,
+            )
+            if first < stop:
+                table.grow()
+
+    def _find_repeats(self, workspace: Workspace, first: int, stop: int) -> int:
+        table, facts = workspace.ngrams, self.class_facts
+        counts, numbers, sums, spots = workspace.per_word
+        return int(
+            text_ngrams.find_repeats(
+                first,
+                stop,
+                self._ngrams,
+                facts[:, text_classes.WORDS],
+                numbers,
+                counts,
+                sums,
+                facts[:, text_classes.FIRST_WORD],
+                table.entries[0],
+                table.tallies,
+                table.generations((stop - first) * text_ngrams.LONGEST),
+                spots,
+                self.covered,
+            )
+        )
+
+
+def _table(num: int, num_facts: int) -> NDArray[np.int64]:
+    return np.zeros((num, num_facts), dtype=np.int64)
+
+
+@cache
+def _logs() -> NDArray[np.float64]:
+    assert text_bytes.NUM_LOGS == text_words.NUM_LOGS
+    return np.array([count * log2(count) if count else 0.0 for count in range(text_bytes.NUM_LOGS)])
+
+
+@cache
+def _bullets() -> NDArray[np.int64]:
+    return np.array([point for start, stop in BULLETS for point in range(start, stop) if point >= 0x80], dtype=np.int64)
