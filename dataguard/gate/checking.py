@@ -43,7 +43,7 @@ _ACTIONS_OF = {
 def make_policy(draft: Draft, text: str, *, name: str) -> Policy | None:
     """The policy of a draft; None where the draft has problems, then or before, all of which are noted in it."""
     values = draft.values
-    drafted = [(i, rule, f"rule {rule.get('name', i + 1)!r}") for i, rule in enumerate(values.get("rules", []))]
+    drafted = [(i, rule, f"rule {rule.get('name', i + 1)!r}") for i, rule in enumerate(values.get("rules", [])) if rule]
     _check_names(draft, drafted)
     scopes = {i: rule.get("scope", "sample") for i, rule, _ in drafted}
     for scope in _KEYS:

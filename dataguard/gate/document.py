@@ -235,10 +235,11 @@ def _value(draft: Draft, value: Any, kind: Any, path: Path, where: str, key: str
             draft.tell("wrong-type", path, where, f"{key} is no table", found=_shown(value), allowed="[sources.NAME]")
             return _WRONG
         member = get_args(kind)[1]
-        return {
+        tables = {
             name: _value(draft, each, member, (*path, name), _section_name(where, key, name), key)
             for name, each in value.items()
         }
+        return {name: table for name, table in tables.items() if isinstance(value[name], dict)}
     return _leaf(draft, value, kind, meta, path, where, key)
 
 

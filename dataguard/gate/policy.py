@@ -24,8 +24,11 @@ __all__ = [
     "check_policy",
     "load_policy",
     "named_policy",
+    "policy_copy",
     "policy_text",
     "read_policy",
+    "read_policy_text",
+    "stem_of",
 ]
 
 POLICY_NAMES = ("default", "gopher", "olmo", "seed-batch")
@@ -80,6 +83,23 @@ def policy_text(name: str) -> str:
             f"there is no policy called {name!r}", allowed=", ".join(POLICY_NAMES), todo=suggestion(name, POLICY_NAMES)
         )
     return files("dataguard.gate").joinpath("policies", f"{name}.toml").read_bytes().decode()
+
+
+def policy_copy(based_on: str, *, name: str) -> Policy:
+    """A copy of a policy that ships, under another name: something to edit.
+
+    Raises
+    ------
+    UsageError
+        None is called `based_on`, or `name` is no name of a policy.
+    """
+    text = policy_text(based_on)
+    policy, problems = check_policy(text.replace(f'name = "{based_on}"', f'name = "{name}"', 1), name=name)
+    if policy is None:
+        raise UsageError(
+            f"{name!r} is no name of a policy", found=problems[0].told(), todo="give the file another name"
+        )
+    return policy
 
 
 @cache
