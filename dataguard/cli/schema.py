@@ -37,6 +37,7 @@ DOCUMENTS = {
     "manifest-verify": "dataguard.report.manifest_documents:ManifestVerified",
     "plan": "dataguard.plan.document:PlanDocument",
     "planned": "dataguard.loader.answers:PlanAnswer",
+    "profile": "dataguard.score.profile:Profile",
     "rehearse": "dataguard.loader.answers:RehearseAnswer",
     "replay": "dataguard.replay.answers:ReplayAnswer",
     "seen": "dataguard.replay.answers:SeenAnswer",
