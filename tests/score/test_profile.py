@@ -194,7 +194,7 @@ def test_a_definition_that_changed_is_no_reference() -> None:
         (changed(quantiles=[]), "follows from its sketch"),
         (changed(steps=[1, 2]), "as many buckets"),
         (changed(steps=[], counts=[], count=1), "as many buckets"),
-        (changed(steps=[1 << 19]), "finite"),
+        (changed(steps=[1 << 19], counts=[1], count=1), "finite"),
         (changed(steps=[130944, -1], counts=[1, 1], count=2), "ascend"),
         (changed(note="x"), "cannot be read"),
     ],
