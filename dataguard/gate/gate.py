@@ -13,8 +13,7 @@ other samples, their order or the number of threads. Padding is not judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from dataguard.gate.rules import Policy
 from dataguard.gate.shards import ShardCounts, ShardVerdict, judge_shards, shard_counts
 from dataguard.gate.table import ReferenceProfile, Table, make_table
 from dataguard.gate.verdict import Verdict
-from dataguard.score.registry import HEADLINE, SIGNALS
+from dataguard.score.registry import HEADLINE, SIGNALS, spec_of
 
 __all__ = ["Gate"]
 
@@ -55,8 +54,9 @@ class Gate:
         Ids of a sample lie in ``[0, vocab_size)``; without it the rules that need it are skipped, and counted so.
     strict
         Refuse a policy of which a rule lacks its profile or vocabulary size, instead of skipping that rule.
-    headline
-        Compute the headline signals, too, which the index keeps for every sample.
+    also
+        Signals to give beside those that the policy asks for; the headline signals, which the index keeps for every
+        sample, where None.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class Gate:
     --------
     >>> from dataguard.gate.policy import read_policy
     >>> text = '[[rules]]\nname = "low"\nsignal = "byte_entropy"\nbelow = 2\naction = "mask"'
-    >>> gate = Gate(read_policy(text, name="p"), source_names=["web"], headline=False)
+    >>> gate = Gate(read_policy(text, name="p"), source_names=["web"], also=())
     >>> judged = gate.judge_columns({"byte_entropy": np.array([4.5, 1.0])}, np.zeros(2, np.int32), "text")
     >>> judged.verdict.tolist(), judged.rules.tolist(), judged.evaluated.tolist(), judged.fired.tolist()
     ([0, 2], [0, 1], [2], [1])
@@ -82,7 +82,7 @@ class Gate:
         profile: ReferenceProfile | None = None,
         vocab_size: int | None = None,
         strict: bool = False,
-        headline: bool = True,
+        also: Iterable[str] | None = None,
     ) -> None:
         if vocab_size is not None and vocab_size < 1:
             raise UsageError(f"a vocabulary of {vocab_size:,} ids cannot be", allowed="at least 1")
@@ -90,13 +90,16 @@ class Gate:
         self.source_names = tuple(source_names)
         self.profile = profile
         self.vocab_size = vocab_size
-        self._headline = headline
+        self._also = None if also is None else frozenset(spec_of(name).name for name in also)
         problems = fit_problems(policy, self.source_names, source_kinds)
         lacking = lacking_problems(policy, source_kinds, profile=profile, vocab_size=vocab_size)
         if problems or (strict and lacking):
             raise policy_error(policy.name, (*problems, *(lacking if strict else ())))
         self.remarks: tuple[Problem, ...] = lacking
         """Rules that will be skipped everywhere, since what they need is not there."""
+        self._lengths = [
+            None if profile is None else profile.reference(name, "length_outlier") for name in self.source_names
+        ]
         needs: dict[Need, object] = {"profile": profile, "vocab_size": vocab_size}
         self._lacking = frozenset(need for need, given in needs.items() if given is None)
         self._tables: dict[tuple[SignalKind, bool], Table] = {}
@@ -107,14 +110,16 @@ class Gate:
         return {**self.__dict__, "_tables": {}}
 
     def signals(self, kind: SignalKind, *, text_bytes: bool = False) -> tuple[str, ...]:
-        """Signals that it gives for samples of a kind, in the registry's order: the policy's, and the headline.
+        """Signals that it gives for samples of a kind, in the registry's order: the policy's, and those beside them.
 
         Those whose need is not there are left out; `text_bytes` says whether the bytes of the texts will be given.
         """
-        wanted = {*self.policy.signals(kind), *(HEADLINE[kind] if self._headline else ())}
+        wanted = {*self.policy.signals(kind), *(HEADLINE[kind] if self._also is None else self._also)}
         lacking = self._lacking_for(text_bytes=text_bytes)
         return tuple(
-            name for name, spec in SIGNALS.items() if name in wanted and not any(n in lacking for n in spec.needs)
+            name
+            for name, spec in SIGNALS.items()
+            if name in wanted and spec.kind == kind and not any(need in lacking for need in spec.needs)
         )
 
     def judge_texts(self, values: NDArray[np.uint8], offsets: NDArray[np.int64], source: NDArray[np.int32]) -> Judged:
@@ -129,12 +134,13 @@ class Gate:
         source
             Index of each record's source, -1 for padding; shape (n,).
         """
-        score_buffers = import_module("dataguard.score.text").score_buffers
+        from dataguard.score.text import score_buffers
 
         names = self.signals("text")
         scored = [name for name in names if name != "length_outlier"]
-        with_length = scored if "length_bytes" in scored or scored == list(names) else ["length_bytes", *scored]
-        columns = dict(score_buffers(values, offsets, with_length)) if with_length else {}
+        if "length_outlier" in names and "length_bytes" not in scored:
+            scored.insert(0, "length_bytes")
+        columns = dict(score_buffers(values, offsets, scored)) if scored else {}
         if "length_outlier" in names:
             columns["length_outlier"] = self.length_outlier(columns["length_bytes"], source)
         return self.judge_columns({name: columns[name] for name in names}, source, "text")
@@ -172,12 +178,13 @@ class Gate:
         else:
             before = np.concatenate([[0], np.cumsum(mask, dtype=np.int64)])
             lengths = before[offsets[1:]] - before[offsets[:-1]]
-        scored = [name for name in names if name != "fertility"]
-        columns = dict(score_token_rows(ids, offsets, scored, mask=mask, vocab_size=self.vocab_size)) if scored else {}
-        if "fertility" in names and text_bytes is not None:
-            columns["fertility"] = lengths / np.maximum(text_bytes, 1)
+        columns = (
+            score_token_rows(ids, offsets, names, mask=mask, vocab_size=self.vocab_size, text_bytes=text_bytes)
+            if names
+            else {}
+        )
         source = np.where(lengths > 0, source, -1).astype(np.int32)
-        judged = self.judge_columns({name: columns[name] for name in names}, source, "tokens")
+        judged = self.judge_columns(columns, source, "tokens")
         return spans_to_mask(judged, self.policy, self.source_names, ids, offsets, source, mask, self.vocab_size)
 
     def judge_columns(self, columns: Mapping[str, Column], source: NDArray[np.int32], kind: SignalKind) -> Judged:
@@ -220,13 +227,14 @@ class Gate:
             verdict, rules = np.full(len(source), Verdict.PASS, np.uint8), np.zeros(len(source), np.uint64)
         return Judged(kind=kind, verdict=verdict, rules=rules, signals=dict(columns), why=why, num_rules=len(self._bit))
 
-    def length_outlier(self, length_bytes: NDArray[np.int64], source: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The signal `length_outlier` of each record; 0 where the profile knows nothing of its source."""
-        assert self.profile is not None, "length_outlier is no signal of a gate without a profile"
+    def length_outlier(self, length_bytes: Column, source: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The signal `length_outlier` of each record; 0 where the profile knows nothing of its source.
+
+        As `score.profile.length_outlier`, with the references taken from the profile once.
+        """
         outlier = np.zeros(len(length_bytes))
         logs = np.log1p(np.asarray(length_bytes, np.float64))
-        for s in np.unique(source[source >= 0]).tolist():
-            reference = self.profile.reference(self.source_names[s], "length_outlier")
+        for s, reference in enumerate(self._lengths):
             if reference is not None:
                 own = source == s
                 outlier[own] = robust_z(logs[own], reference)
