@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
@@ -22,13 +23,7 @@ import pyarrow.parquet as pq
 from dataguard.corpus.formats.columns import TextColumn, other_columns, text_of_column, text_path
 from dataguard.corpus.formats.content import text_digest
 from dataguard.corpus.formats.identity import identity_of
-from dataguard.corpus.formats.parquet_limits import (
-    Chunk,
-    chunks_of,
-    expansion_of_column,
-    expansion_of_pages,
-    may_hide_more,
-)
+from dataguard.corpus.formats.parquet_limits import Bounds, words_or_raise
 from dataguard.corpus.formats.protocol import (
     BlockPlace,
     Finding,
@@ -38,7 +33,8 @@ from dataguard.corpus.formats.protocol import (
     ScanOptions,
     ShardFile,
 )
-from dataguard.errors import DataguardError, ShardDamaged
+from dataguard.corpus.formats.valid_text import SHORTCUT as utf8  # noqa: N811 - what it is a shortcut to
+from dataguard.errors import ShardDamaged
 
 __all__ = ["Parquet"]
 
@@ -78,21 +74,21 @@ class Parquet:
             if isinstance(opened, Finding):
                 yield ScanEnd(findings=(opened,))
                 return
-            path = text_path(opened.schema_arrow, options.text_field)
+            path = text_path(opened.file.schema_arrow, options.text_field)
             if isinstance(path, Finding):
                 yield ScanEnd(findings=(path,))
                 return
-            yield from self._scan_groups(opened, file, path, options)
+            yield from self._scan_groups(opened, path, options)
 
     def _scan_groups(
-        self, opened: pq.ParquetFile, file: BinaryIO, path: tuple[str, ...], options: ScanOptions
+        self, known: _Opened, path: tuple[str, ...], options: ScanOptions
     ) -> Iterator[ScannedBlock | ScanEnd]:
         row = num_read = 0
         lost: list[str] = []
-        chunks = chunks_of(file)
+        opened = known.file
         for group in range(opened.metadata.num_row_groups):
             num_rows = opened.metadata.row_group(group).num_rows
-            told = _expansion(opened, file, group, chunks[group : group + 1], path, options)
+            told = known.expansion(group, path, options)
             if told:
                 yield ScanEnd(findings=(Finding(code="expands-too-much", detail=f"row group {group:,}: {told}"),))
                 return
@@ -108,6 +104,7 @@ class Parquet:
             if not num_rows:
                 continue
             content_bytes, digest = text_digest(column.text)
+            utf8.worth(content_bytes, is_scan=True)
             yield ScannedBlock(
                 place=BlockPlace(first_row=row, num_rows=num_rows, group=group),
                 content_bytes=content_bytes,
@@ -137,23 +134,17 @@ class Parquet:
             opened = _open(shard, file)
             if isinstance(opened, Finding):
                 raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=opened.detail)
-            path = text_path(opened.schema_arrow, options.text_field)
+            path = text_path(opened.file.schema_arrow, options.text_field)
             if isinstance(path, Finding):
                 raise ShardDamaged(f"shard {shard.name} cannot be read any more", found=path.detail)
             for place in places:
-                yield _read_block(shard, opened, file, place, path, options, fields=fields)
+                yield _read_block(shard, opened, place, path, options, fields=fields)
 
 
 def _read_block(
-    shard: ShardFile,
-    opened: pq.ParquetFile,
-    file: BinaryIO,
-    place: BlockPlace,
-    path: tuple[str, ...],
-    options: ScanOptions,
-    *,
-    fields: bool,
+    shard: ShardFile, known: _Opened, place: BlockPlace, path: tuple[str, ...], options: ScanOptions, *, fields: bool
 ) -> ReadBlock:
+    opened = known.file
     if place.num_rows == 0:
         empty = opened.schema_arrow.empty_table()
         return ReadBlock(text=pa.array([], pa.large_binary()), fields=other_columns(empty, path) if fields else None)
@@ -166,26 +157,43 @@ def _read_block(
             allowed=f"a row group of {place.num_rows:,} rows",
             todo="see whether the file was changed: dataguard manifest verify",
         )
+    told = known.expansion(place.group, path, options)
+    if told:
+        raise ShardDamaged(f"row group {place.group:,} of shard {shard.name} expands too much", found=told)
     column = _read_text(opened, place.group, place.num_rows, path, options)
     if isinstance(column, str):
         column = _lost_rows(place.num_rows, column)
-    others = _read_others(opened, file, place, path, options) if fields else None
+    others = _read_others(known, place, path, options) if fields else None
     return ReadBlock(text=column.text, fields=others)
 
 
-def _open(shard: ShardFile, file: BinaryIO) -> pq.ParquetFile | Finding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """A file with its footer read."""
+
+    file: pq.ParquetFile
+    raw: BinaryIO
+    bounds: Bounds
+    is_local: bool
+
+    def expansion(self, group: int, path: tuple[str, ...], options: ScanOptions) -> str:
+        """Why the text of a row group may not be decoded, empty where it may."""
+        return self.bounds.expansion(self.file.metadata, self.raw, group, path, options, is_local=self.is_local)
+
+
+def _open(shard: ShardFile, file: BinaryIO) -> _Opened | Finding:
     """The file with its footer read, or what is wrong with it."""
     known = _FOOTERS.get(shard)
     try:
-        footer = _footer_alone(file) if known is None else known
+        footer, bounds = (_footer_alone(file), Bounds()) if known is None else known
         opened = pq.ParquetFile(file, metadata=footer, page_checksum_verification=True, pre_buffer=False)
     except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this file
-        words = _words(error)
+        words = words_or_raise(error)
         code = "encrypted" if "encrypt" in words or "decrypt" in words else "bad-footer"
         return Finding(code=code, detail=f"{words} ({shard.size_bytes:,} bytes)")
     if known is None:
-        _FOOTERS.put(shard, opened.metadata)
-    return opened
+        _FOOTERS.put(shard, opened.metadata, bounds)
+    return _Opened(file=opened, raw=file, bounds=bounds, is_local=shard.local_path is not None)
 
 
 def _footer_alone(file: BinaryIO) -> pq.FileMetaData | None:
@@ -218,47 +226,23 @@ class _Footers:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, pq.FileMetaData] = {}
+        self._kept: dict[Hashable, tuple[pq.FileMetaData, Bounds]] = {}
         self._num_bytes = 0
 
-    def get(self, shard: ShardFile) -> pq.FileMetaData | None:
-        """The footer of a shard as it is now, if it is known."""
+    def get(self, shard: ShardFile) -> tuple[pq.FileMetaData, Bounds] | None:
+        """The footer of a shard as it is now, and what was found out about it, if it is known."""
         return self._kept.get(identity_of(shard))
 
-    def put(self, shard: ShardFile, footer: pq.FileMetaData) -> None:
+    def put(self, shard: ShardFile, footer: pq.FileMetaData, bounds: Bounds) -> None:
         """Keep a footer until there are too many."""
         self._num_bytes += footer.serialized_size
         if self._num_bytes > _MOST_FOOTER_BYTES:
             self._kept.clear()
             self._num_bytes = footer.serialized_size
-        self._kept[identity_of(shard)] = footer
+        self._kept[identity_of(shard)] = footer, bounds
 
 
 _FOOTERS = _Footers()
-
-
-def _expansion(
-    opened: pq.ParquetFile,
-    file: BinaryIO,
-    group: int,
-    chunks: list[list[Chunk]],
-    path: tuple[str, ...],
-    options: ScanOptions,
-) -> str:
-    """Why the text of a row group may not be decoded, empty where it may; its chunks are one list, or unknown."""
-    name = ".".join(path)
-    for known in chunks:
-        told = expansion_of_pages(known, name, options)
-        if told or not may_hide_more(known, name, options):
-            return told
-        try:
-            short = pq.ParquetFile(file, metadata=opened.metadata, pre_buffer=False, read_dictionary=[name])
-            table = short.read_row_group(group, columns=[name], use_threads=False)
-            table.validate()
-            return expansion_of_column(table.column(path[0]), known, path, options)
-        except Exception as error:  # noqa: BLE001 - told by whoever reads it for good
-            _words(error)
-    return ""
 
 
 def _read_text(
@@ -272,26 +256,23 @@ def _read_text(
         table.validate()
         return text_of_column(table.column(path[0]), path, options.max_record_bytes)
     except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this row group
-        return _words(error)
+        return words_or_raise(error)
 
 
-def _read_others(
-    opened: pq.ParquetFile, file: BinaryIO, place: BlockPlace, path: tuple[str, ...], options: ScanOptions
-) -> pa.Table:
+def _read_others(known: _Opened, place: BlockPlace, path: tuple[str, ...], options: ScanOptions) -> pa.Table:
     """The other columns of one row group; one that cannot be decoded, or expands too much, is all null."""
-    group, num_rows = place.group, place.num_rows
+    opened, group, num_rows = known.file, place.group, place.num_rows
     names = [name for name in opened.schema_arrow.names if (name,) != path]
-    chunks = chunks_of(file)[group : group + 1]
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(names):
-        if any(expansion_of_pages(known, name, options) for known in chunks):
+        if known.bounds.expansion_of_others(known.raw, group, name, options):
             columns[name] = pa.nulls(num_rows)
             continue
         try:
             column = opened.read_row_group(group, columns=[name], use_threads=False).column(name)
             column.validate()
         except Exception as error:  # noqa: BLE001 - a preview does without the column
-            _words(error)
+            words_or_raise(error)
             column = None
         columns[name] = column if column is not None and len(column) == num_rows else pa.nulls(num_rows)
     others = pa.table(columns)
@@ -302,11 +283,3 @@ def _read_others(
 def _lost_rows(num_rows: int, why: str) -> TextColumn:
     text = pa.nulls(num_rows, pa.large_binary())
     return TextColumn(text=text, rejected=tuple((at, "unreadable-group", why) for at in range(num_rows)))
-
-
-def _words(error: Exception) -> str:
-    """What a foreign reader says of a file; raises again what comes from the storage beneath it."""
-    if isinstance(error, DataguardError) or (isinstance(error, OSError) and error.errno is not None):
-        raise error
-    first_line = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first_line}"[:300]

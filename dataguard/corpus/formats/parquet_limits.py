@@ -1,70 +1,69 @@
 """Would a column of a Parquet file decode to more than its stored bytes can stand for?
 
-Two ways lead from a few kilobytes to gigabytes, and both are told before they are gone:
+Three ways lead from a few kilobytes to gigabytes, and all are told before they are gone:
 
-1. Pages that decompress to far more than they store. The footer says what a column chunk decompresses to.
-2. A dictionary whose entries are long and named by thousands of rows. The footer does not say so; where it leaves room
+1. Pages that decompress to far more than they store, or rows by the million that store nothing. The footer says what a
+   column chunk decompresses to, and how many values it has.
+2. A footer that lies about that. Arrow decompresses what the header of a page says, so the headers are added up too:
+   of files of this machine all of them, of others where the chunk is small enough to be taken at once. (A larger one
+   may stand for more than any page can hold.)
+3. A dictionary whose entries are long and named by thousands of rows. Nothing says so; where the footer leaves room
    for it, the column is read as a dictionary, whose size is that of the pages, and its spelling out is counted.
 
-The footer is read here a second time, by its own few rules (Thrift's compact protocol): Arrow's view of a column chunk
-ends the process where a damaged footer contradicts itself in a chunk's statistics. A footer may also lie about what its
-pages hold; then the decoder takes what they say, at most 2 GiB a page, and `--isolate` is there for such files.
+What is checked holds for reading as for scanning: a file may be another than the one that was scanned. `Bounds` keeps
+what was found, so that a row group is looked at once for as long as its file is the same.
 """
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+import dataclasses
+import io
+from collections.abc import Hashable
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from dataguard.corpus.formats.parquet_footer import Chunk, chunks_of, page_bytes
 from dataguard.corpus.formats.protocol import ScanOptions
+from dataguard.errors import DataguardError
 
-__all__ = ["Chunk", "chunks_of", "expansion_of_column", "expansion_of_pages", "may_hide_more"]
+__all__ = ["Bounds", "expansion_of_column", "expansion_of_pages", "may_hide_more"]
 
-_TAIL_BYTES = 8  # the footer's size and the magic number
 _DICTIONARY_BYTES = 1 << 20  # writers give up dictionaries that grow beyond
 _BYTES_A_ROW = 16  # more than any index into a dictionary takes
-_MOST_NESTING = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """One column of one row group, as the footer has it."""
-
-    name: str
-    """Path of the column, with dots."""
-    num_values: int
-    stored_bytes: int
-    decoded_bytes: int
-    """What its pages decompress to."""
-    dictionary_bytes: int
-    """Stored bytes of its dictionary, -1 where it has none."""
-
-
-def chunks_of(file: BinaryIO) -> list[list[Chunk]]:
-    """The column chunks of every row group, in order; nothing where the footer cannot be read."""
-    end = file.seek(0, 2)
-    file.seek(max(end - _TAIL_BYTES, 0))
-    size = int.from_bytes(file.read(4), "little")
-    if not 0 < size <= end - _TAIL_BYTES:
-        return []
-    file.seek(end - _TAIL_BYTES - size)
-    try:
-        footer = _Compact(file.read(size)).struct(0)
-        return [[_chunk(chunk[3]) for chunk in group[1]] for group in footer[4]]
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error):
-        return []
+_OFFSET_BYTES = 8  # of a value that stores nothing, spelled out
+_MOST_TAKEN_BYTES = 1 << 22
+"""Of a chunk that lies elsewhere, for the sake of its headers."""
 
 
 def expansion_of_pages(chunks: list[Chunk], name: str, options: ScanOptions) -> str:
     """Why a column of a row group, or what is in it, may not be decompressed; empty where it may."""
-    mine = [chunk for chunk in chunks if f"{chunk.name}.".startswith(f"{name}.")]
-    stored, decoded = (sum(getattr(chunk, kind) for chunk in mine) for kind in ("stored_bytes", "decoded_bytes"))
+    mine = _of_column(chunks, name)
+    stored = sum(chunk.stored_bytes for chunk in mine)
+    decoded = sum(max(chunk.decoded_bytes, _OFFSET_BYTES * chunk.num_values) for chunk in mine)
     return _told(name, stored, decoded, options)
+
+
+def expansion_of_headers(
+    file: BinaryIO, chunks: list[Chunk], name: str, options: ScanOptions, *, is_local: bool
+) -> str:
+    """Why a column of a row group may not be decompressed, by the headers of its pages; empty where it may."""
+    for chunk in _of_column(chunks, name):
+        allowed = options.may_expand_to(chunk.stored_bytes)
+        if is_local:
+            decoded = page_bytes(file, chunk, most_bytes=allowed)
+        elif 0 < chunk.stored_bytes <= _MOST_TAKEN_BYTES and chunk.start_bytes >= 0:
+            file.seek(chunk.start_bytes)
+            taken = io.BytesIO(file.read(chunk.stored_bytes))
+            decoded = page_bytes(taken, dataclasses.replace(chunk, start_bytes=0), most_bytes=allowed)
+        else:
+            continue
+        if told := _told(name, chunk.stored_bytes, decoded, options):
+            return f"{told}, by the headers of its pages"
+    return ""
 
 
 def may_hide_more(chunks: list[Chunk], name: str, options: ScanOptions) -> bool:
@@ -108,77 +107,91 @@ def _told(name: str, stored: int, decoded: int, options: ScanOptions) -> str:
     return f"{stored:,} stored bytes of column {name!r} decode to {decoded:,} bytes, allowed are {allowed:,}"
 
 
-def _chunk(found: dict[int, Any]) -> Chunk:
-    """A column chunk from its fields by their numbers in the format's definition."""
-    dictionary = found.get(11, 0)
-    return Chunk(
-        name=".".join(part.decode("utf-8", "backslashreplace") for part in found[3]),
-        num_values=found[5],
-        stored_bytes=found[7],
-        decoded_bytes=found[6],
-        dictionary_bytes=found[9] - dictionary if 0 < dictionary < found[9] else -1,
-    )
+def _of_column(chunks: list[Chunk], name: str) -> list[Chunk]:
+    return [chunk for chunk in chunks if f"{chunk.name}.".startswith(f"{name}.")]
 
 
-class _Compact:
-    """Values in Thrift's compact protocol; IndexError, ValueError or KeyError where they make no sense."""
+class Bounds:
+    """What is known of one file, as long as it is the same. Safe for several threads: at worst something is done twice.
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._at = 0
+    >>> Bounds().expansion_of_others(io.BytesIO(b"none"), 0, "text", ScanOptions())
+    ''
+    """
 
-    def struct(self, depth: int) -> dict[int, Any]:
-        """The fields of a structure by their numbers."""
-        fields: dict[int, Any] = {}
-        number = 0
-        while head := self._byte():
-            kind = head & 15
-            number = number + (head >> 4) if head >> 4 else self._number()
-            fields[number] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
-        return fields
+    def __init__(self) -> None:
+        self._chunks: list[list[Chunk]] | None = None
+        self._harmless: set[Hashable] = set()
 
-    def _value(self, kind: int, depth: int) -> Any:
-        if depth > _MOST_NESTING:
-            raise ValueError("nested too deep")
-        if kind in (1, 2, 3):
-            return self._byte()
-        if kind in (4, 5, 6):
-            return self._number()
-        if kind == 7:
-            return struct.unpack("<d", self._bytes(8))[0]
-        if kind == 8:
-            return self._bytes(self._varint())
-        if kind in (9, 10):
-            head = self._byte()
-            size = head >> 4 if head >> 4 < 15 else self._varint()
-            if size > len(self._content):
-                raise ValueError("a list longer than the footer")
-            return [self._value(head & 15, depth + 1) for _ in range(size)]
-        if kind == 12:
-            return self.struct(depth + 1)
-        raise ValueError(f"no type has the number {kind}")
+    def expansion(
+        self,
+        footer: pq.FileMetaData,
+        file: BinaryIO,
+        group: int,
+        path: tuple[str, ...],
+        options: ScanOptions,
+        *,
+        is_local: bool,
+    ) -> str:
+        """Why the text of a row group may not be decoded, empty where it may (or where Arrow says what is wrong).
 
-    def _byte(self) -> int:
-        self._at += 1
-        return self._content[self._at - 1]
+        Parameters
+        ----------
+        footer, file
+            Of the shard.
+        group, path
+            Which text is meant.
+        options
+            Of the source.
+        is_local
+            Whether reading a few bytes here and there costs little.
+        """
+        known = (group, path, options.max_expansion, options.free_expansion_bytes)
+        if known in self._harmless:
+            return ""
+        told = self._look(footer, file, group, path, options, is_local=is_local)
+        if not told:
+            self._harmless.add(known)
+        return told
 
-    def _bytes(self, size: int) -> bytes:
-        if size > len(self._content) - self._at:
-            raise ValueError("the footer ends within a value")
-        self._at += size
-        return self._content[self._at - size : self._at]
+    def expansion_of_others(self, file: BinaryIO, group: int, name: str, options: ScanOptions) -> str:
+        """Why another column may not be shown, by the footer alone; empty where it may."""
+        return next((expansion_of_pages(known, name, options) for known in self._of_group(file, group)), "")
 
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-            if shift > 70:
-                raise ValueError("a number of too many bytes")
+    def _of_group(self, file: BinaryIO, group: int) -> list[list[Chunk]]:
+        """The chunks of a row group as one list, or nothing where they are not known."""
+        if self._chunks is None:
+            self._chunks = chunks_of(file)
+        return self._chunks[group : group + 1]
 
-    def _number(self) -> int:
-        value = self._varint()
-        return value >> 1 ^ -(value & 1)
+    def _look(
+        self,
+        footer: pq.FileMetaData,
+        file: BinaryIO,
+        group: int,
+        path: tuple[str, ...],
+        options: ScanOptions,
+        *,
+        is_local: bool,
+    ) -> str:
+        name = ".".join(path)
+        for chunks in self._of_group(file, group):
+            told = expansion_of_pages(chunks, name, options)
+            told = told or expansion_of_headers(file, chunks, name, options, is_local=is_local)
+            if told or not may_hide_more(chunks, name, options):
+                return told
+            try:
+                short = pq.ParquetFile(file, metadata=footer, pre_buffer=False, read_dictionary=[name])
+                table = short.read_row_group(group, columns=[name], use_threads=False)
+                table.validate()
+                return expansion_of_column(table.column(path[0]), chunks, path, options)
+            except Exception as error:  # noqa: BLE001 - told by whoever reads it for good
+                words_or_raise(error)
+        return ""
+
+
+def words_or_raise(error: Exception) -> str:
+    """What a foreign reader says of a file; raises again what comes from the storage beneath it."""
+    if isinstance(error, DataguardError) or (isinstance(error, OSError) and error.errno is not None):
+        raise error
+    first_line = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first_line}"[:300]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataguard.corpus.formats.parquet_limits import Chunk, chunks_of
+from dataguard.corpus.formats.parquet_footer import Chunk, chunks_of
 
 
 def by_arrow(file: Any) -> list[list[Chunk]]:
@@ -29,6 +29,7 @@ def _chunk(column: Any) -> Chunk:
         stored_bytes=column.total_compressed_size,
         decoded_bytes=column.total_uncompressed_size,
         dictionary_bytes=column.data_page_offset - start if 0 < start < column.data_page_offset else -1,
+        start_bytes=start if 0 < start < column.data_page_offset else column.data_page_offset,
     )
 
 
