@@ -103,8 +103,10 @@ class Gate:
         needs: dict[Need, object] = {"profile": profile, "vocab_size": vocab_size}
         self._lacking = frozenset(need for need, given in needs.items() if given is None)
         self._tables: dict[tuple[SignalKind, bool], Table] = {}
-        self._action = np.array([int(rule.verdict) for rule in policy.rules], np.uint8)
-        self._bit = np.uint64(1) << np.arange(len(policy.rules), dtype=np.uint64)
+        self._levels = [
+            (level, np.uint64(sum(1 << rule.bit for rule in policy.rules if rule.verdict == level)))
+            for level in sorted({rule.verdict for rule in policy.rules})
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tables": {}}
@@ -219,13 +221,18 @@ class Gate:
                 raise UsageError(
                     f"signal {name} has shape {np.shape(columns[name])}", allowed=f"one value a sample: {source.shape}"
                 )
-        fired, why = table.judge(columns, source)
-        if len(self._bit):
-            verdict = (fired * self._action).max(axis=1)
-            rules = np.bitwise_or.reduce(np.where(fired, self._bit, np.uint64(0)), axis=1)
-        else:
-            verdict, rules = np.full(len(source), Verdict.PASS, np.uint8), np.zeros(len(source), np.uint64)
-        return Judged(kind=kind, verdict=verdict, rules=rules, signals=dict(columns), why=why, num_rules=len(self._bit))
+        rules, why = table.judge(columns, source)
+        verdict = np.full(len(source), Verdict.PASS, np.uint8)
+        for level, bits in self._levels:  # the gravest last
+            verdict[(rules & bits) != 0] = level
+        return Judged(
+            kind=kind,
+            verdict=verdict,
+            rules=rules,
+            signals=dict(columns),
+            why=why,
+            num_rules=len(self.policy.rules),
+        )
 
     def length_outlier(self, length_bytes: Column, source: NDArray[np.int32]) -> NDArray[np.float64]:
         """The signal `length_outlier` of each record; 0 where the profile knows nothing of its source.

@@ -5,7 +5,8 @@ sources lie one behind the other as arrays of bounds:
 
 1. Each condition is one column of values (a robust z where it bounds outliers) and one closed interval.
 2. A term holds where all of its conditions do; conditions on a length beside others say where it is meant to apply.
-3. ``term[source, rule]`` picks a rule's term for a sample, ``why[source, rule]`` says -1, or why it is not evaluated.
+3. A rule fires where one of its terms holds that is the rule's for the sample's source. Where a source has none, the
+   reason is kept.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from numpy.typing import NDArray
 
 from dataguard.core.signals import Need, Reference, SignalKind
 from dataguard.gate.bounds import Condition
-from dataguard.gate.rules import Policy, Rule
+from dataguard.gate.rules import MAX_RULES, Policy, Rule
 from dataguard.gate.verdict import Skip
 
 __all__ = ["ReferenceProfile", "Table", "make_table"]
 
 _MAD_TO_SIGMA = 1.4826
-_ROWS = 1 << 14  # rows evaluated at once: the values of all conditions then fit a cache
+_ROWS = 1 << 13  # rows evaluated at once: the values of all conditions then fit a cache
 
 
 class ReferenceProfile(Protocol):
@@ -38,7 +39,10 @@ class ReferenceProfile(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """All terms of one kind. S sources, R rules of the policy, T terms, C conditions."""
+    """All terms of one kind, those of a rule side by side. S sources, R rules, T terms, C conditions.
+
+    Where an axis counts sources, its last place is padding, which a source of -1 means.
+    """
 
     signals: tuple[str, ...]
     """What the conditions read: names of columns."""
@@ -47,24 +51,29 @@ class Table:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     inverted: NDArray[np.bool_]
-    free: NDArray[np.bool_]
-    """Where a condition is none of those that say where a rule is meant to apply, shape (C,)."""
+    """Shapes (C, 1): a condition holds from `low` to `high`, or outside of that."""
     outliers: tuple[int, ...]
     """Conditions whose value is a robust z."""
     median: NDArray[np.float64]
     scale: NDArray[np.float64]
-    """Shapes (S + 1, C): robust z = (x - median) / scale; of use for `outliers` only."""
+    """Shapes (C, S + 1): robust z = (x - median) / scale; of use for `outliers` only."""
     starts: NDArray[np.intp]
     """First condition of each term, shape (T,)."""
-    term: NDArray[np.intp]
-    """Shape (S + 1, R); row -1 is padding. 0 where there is none."""
+    guards: tuple[tuple[int, int, tuple[int, ...]], ...]
+    """(term, its rule, its conditions that say where it is meant to apply), for terms that have such."""
+    applies: NDArray[np.bool_]
+    """Whether a term is that of its rule for a source, shape (T, S + 1)."""
+    rules: NDArray[np.intp]
+    """Rules that have terms, rising."""
+    first_terms: NDArray[np.intp]
+    """First term of each of `rules`."""
     why: NDArray[np.int8]
-    """Shape (S + 1, R)."""
+    """-1 where a rule is evaluated for a source, else a `Skip`; shape (R, S + 1)."""
 
     def judge(
         self, columns: Mapping[str, NDArray[np.int64] | NDArray[np.float64]], source: NDArray[np.int32]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int8]]:
-        """Where each rule fired, and why it was not evaluated: both of shape (n, R).
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int8]]:
+        """The rules that fired as bits, shape (n,), and why each was not evaluated, shape (n, R).
 
         Parameters
         ----------
@@ -73,35 +82,36 @@ class Table:
         source
             Index of each sample's source, -1 for padding; shape (n,).
         """
-        num_rows, num_rules = len(source), self.why.shape[1]
-        fired = np.zeros((num_rows, num_rules), bool)
-        why = self.why[source]
+        why = np.take(self.why, source, axis=1)  # axes: rule, row
+        bits = np.zeros(len(source), np.uint64)
         if not len(self.starts):
-            return fired, why
-        for start in range(0, num_rows, _ROWS):
+            return bits, why.T
+        for start in range(0, len(source), _ROWS):
             part = slice(start, start + _ROWS)
-            own = source[part]
-            held, meant = self._terms([columns[name][part] for name in self.signals], own)
-            picked = self.term[own]
-            evaluated = why[part] < 0
-            within = np.take_along_axis(meant, picked, axis=1)
-            fired[part] = np.take_along_axis(held, picked, axis=1) & evaluated
-            why[part][evaluated & ~within] = Skip.MINIMUM
-        return fired, why
+            holds, applies = self._holds(columns, part, source[part]), np.take(self.applies, source[part], axis=1)
+            for term, rule, conditions in self.guards:
+                meant = holds[list(conditions)].all(axis=0)
+                why[rule, part][applies[term] & ~meant] = Skip.MINIMUM
+            held = np.logical_and.reduceat(holds, self.starts, axis=0) & applies  # axes: term, row
+            fired = np.zeros((MAX_RULES, held.shape[1]), bool)  # axes: bit, row
+            fired[self.rules] = np.logical_or.reduceat(held, self.first_terms, axis=0)
+            packed = np.packbits(fired, axis=0, bitorder="little")  # axes: byte of the bits, row
+            bits[part] = np.ascontiguousarray(packed.T).view("<u8")[:, 0]
+        return bits, why.T
 
-    def _terms(
-        self, columns: Sequence[NDArray[np.int64] | NDArray[np.float64]], source: NDArray[np.int32]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Where each term holds, and where it is meant to apply: both of shape (rows, T)."""
-        read = np.stack(columns, axis=1, dtype=np.float64, casting="unsafe")  # axes: row, signal
-        values = read[:, self.column]  # axes: row, condition
+    def _holds(
+        self, columns: Mapping[str, NDArray[np.int64] | NDArray[np.float64]], part: slice, source: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """Where each condition holds: shape (C, rows)."""
+        read = np.empty((len(self.signals), len(source)))
+        for i, name in enumerate(self.signals):
+            read[i] = columns[name][part]
+        values = read[self.column]  # axes: condition, row
         for each in self.outliers:
-            values[:, each] = (values[:, each] - self.median[source, each]) / self.scale[source, each]
-        holds = ((values >= self.low) & (values <= self.high)) ^ self.inverted
-        return (
-            np.logical_and.reduceat(holds, self.starts, axis=1),
-            np.logical_and.reduceat(holds | self.free, self.starts, axis=1),
-        )
+            values[each] = (values[each] - self.median[each, source]) / self.scale[each, source]
+        holds: NDArray[np.bool_] = (values >= self.low) & (values <= self.high)
+        holds ^= self.inverted
+        return holds
 
 
 def make_table(
@@ -127,51 +137,58 @@ def make_table(
     lacking
         Needs of signals that are not there: rules that have one of them are skipped.
     """
-    shape = (len(source_names) + 1, len(policy.rules))
-    term = np.zeros(shape, np.intp)
-    why = np.full(shape, Skip.PADDING, np.int8)
+    num_places = len(source_names) + 1
+    why = np.full((len(policy.rules), num_places), Skip.PADDING, np.int8)
     conditions: list[Condition] = []
-    free: list[bool] = []
     starts: list[int] = []
-    known: dict[tuple[int, tuple[Condition, ...]], int] = {}
-    references: dict[tuple[int, int], Reference] = {}  # (source, condition) -> of an outlier
+    guards: list[tuple[int, int, tuple[int, ...]]] = []
+    applies: list[NDArray[np.bool_]] = []
+    first_terms: dict[int, int] = {}  # rule -> its first term
+    references: dict[tuple[int, int], Reference] = {}  # (condition, source) -> of an outlier
     for rule in policy.rules:
+        terms: dict[tuple[Condition, ...], int] = {}
         for s, name in enumerate(source_names):
             found = _conditions(policy, rule, name, kind, profile=profile, lacking=lacking)
             if isinstance(found, Skip):
-                why[s, rule.bit] = found
+                why[rule.bit, s] = found
                 continue
-            if (rule.bit, found) not in known:
-                known[rule.bit, found] = len(starts)
+            if found not in terms:
+                terms[found] = len(starts)
+                first_terms.setdefault(rule.bit, len(starts))
+                guarding = [i for i, each in enumerate(found, len(conditions)) if each.on_length]
+                if 0 < len(guarding) < len(found):
+                    guards.append((len(starts), rule.bit, tuple(guarding)))
                 starts.append(len(conditions))
                 conditions += found
-                meant = any(not each.on_length for each in found)
-                free += [not (meant and each.on_length) for each in found]
-            which = known[rule.bit, found]
-            term[s, rule.bit], why[s, rule.bit] = which, -1
-            for i, each in enumerate(found, starts[which]):
+                applies.append(np.zeros(num_places, bool))
+            term = terms[found]
+            why[rule.bit, s] = -1
+            applies[term][s] = True
+            for i, each in enumerate(found, starts[term]):
                 if each.outlier and profile is not None:
                     reference = profile.reference(name, each.signal.name)
                     assert reference is not None, "a rule without its reference is skipped"
-                    references[s, i] = reference
+                    references[i, s] = reference
     signals = tuple(dict.fromkeys(each.signal.name for each in conditions))
-    median = np.zeros((shape[0], len(conditions)))
+    median = np.zeros((len(conditions), num_places))
     scale = np.full(median.shape, np.inf)  # a MAD of 0 makes a z of 0
-    for (s, i), reference in references.items():
-        median[s, i] = reference.median
-        scale[s, i] = _MAD_TO_SIGMA * reference.mad if reference.mad else np.inf
+    for place, reference in references.items():
+        median[place] = reference.median
+        scale[place] = _MAD_TO_SIGMA * reference.mad if reference.mad else np.inf
     return Table(
         signals=signals,
         column=np.array([signals.index(each.signal.name) for each in conditions], np.intp),
-        low=np.array([each.low for each in conditions]),
-        high=np.array([each.high for each in conditions]),
-        inverted=np.array([each.inverted for each in conditions], bool),
-        free=np.array(free, bool),
+        low=np.array([[each.low] for each in conditions]),
+        high=np.array([[each.high] for each in conditions]),
+        inverted=np.array([[each.inverted] for each in conditions], bool),
         outliers=tuple(i for i, each in enumerate(conditions) if each.outlier),
         median=median,
         scale=scale,
         starts=np.array(starts, np.intp),
-        term=term,
+        guards=tuple(guards),
+        applies=np.array(applies, bool),
+        rules=np.array(list(first_terms), np.intp),
+        first_terms=np.array(list(first_terms.values()), np.intp),
         why=why,
     )
 
