@@ -32,6 +32,7 @@ from dataguard.corpus.formats.protocol import (
     ShardFile,
 )
 from dataguard.corpus.formats.spelled import may_repeat, spelled_bytes
+from dataguard.corpus.formats.valid_text import SHORTCUT as utf8  # noqa: N811 - what it is a shortcut to
 from dataguard.errors import DataguardError, ShardDamaged
 
 __all__ = ["ArrowIpc"]
@@ -104,6 +105,7 @@ class ArrowIpc:
             if not num_rows:
                 continue
             content_bytes, digest = text_digest(column.text)
+            utf8.worth(content_bytes, is_scan=True)
             yield ScannedBlock(
                 place=BlockPlace(
                     first_row=row,

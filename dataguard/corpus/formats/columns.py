@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from dataguard.corpus.formats.content import text_lengths
 from dataguard.corpus.formats.protocol import Finding
 from dataguard.corpus.formats.textfield import LIST_SEPARATOR, path_of
+from dataguard.corpus.formats.valid_text import rows_not_utf8
 
 __all__ = ["TextColumn", "other_columns", "text_of_column", "text_path"]
 
@@ -105,7 +106,7 @@ def text_of_column(column: pa.ChunkedArray, path: Sequence[str], max_record_byte
     for row in np.flatnonzero(lengths > max_record_bytes).tolist():
         detail = f"{int(lengths[row]):,} bytes, allowed are {max_record_bytes:,}"
         reasons[row] = ("record-too-large", detail)
-    for row in _not_utf8(text, 0):
+    for row in rows_not_utf8(text):
         reasons.setdefault(row, ("invalid-utf8", f"the value's {int(lengths[row]):,} bytes are not UTF-8"))
     if reasons:
         is_out = np.zeros(len(text), dtype=bool)
@@ -238,15 +239,3 @@ def _joined(lists: Any) -> pa.LargeBinaryArray:
         None if entries is None or None in entries else LIST_SEPARATOR.join(entries) for entries in rebuilt.to_pylist()
     ]
     return pa.array(texts, pa.large_binary())
-
-
-def _not_utf8(text: pa.LargeBinaryArray, first_row: int) -> list[int]:
-    """Rows that are not valid UTF-8, found by halving."""
-    try:
-        text.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        if len(text) == 1:
-            return [first_row]
-        middle = len(text) // 2
-        return _not_utf8(text[:middle], first_row) + _not_utf8(text[middle:], first_row + middle)
-    return []

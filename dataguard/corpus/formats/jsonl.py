@@ -1,8 +1,9 @@
 """How are JSON lines scanned to blocks and read again, plain, gzipped or as zstd?
 
 A block is a run of lines of about `block_bytes` (lines.py); its records and what is wrong with them come from
-records.py, in the scan and in every read alike. Offsets count in the decoded stream, so a block of a plain file is one
-byte range and is read by it; a block of a compressed file is reached by decoding what stands before it.
+records.py, in the scan and in every read alike, by the shortcut of bulk_lines.py where there is much to be read.
+Offsets count in the decoded stream, so a block of a plain file is one byte range and is read by it; a block of a
+compressed file is reached by decoding what stands before it.
 
 A file that is text or JSON but not one object a line is told as a whole, as ``not-json-lines``, besides its rejected
 lines: one JSON array or pretty-printed objects (a first line that only opens, a last line that only closes), or no
@@ -19,6 +20,7 @@ from typing import Literal
 
 import msgspec
 
+from dataguard.corpus.formats.bulk_lines import BulkLines
 from dataguard.corpus.formats.content import text_digest
 from dataguard.corpus.formats.fields import columns_of
 from dataguard.corpus.formats.lines import ByteRanges, LineBlock, LineCutter
@@ -31,7 +33,7 @@ from dataguard.corpus.formats.protocol import (
     ScanOptions,
     ShardFile,
 )
-from dataguard.corpus.formats.records import DecodedLines, RecordDecoder
+from dataguard.corpus.formats.records import DecodedLines
 from dataguard.corpus.formats.streams import DecodedStream
 from dataguard.corpus.formats.tokens import FileRanges
 from dataguard.corpus.formats.zstd_file import framed_file
@@ -84,7 +86,10 @@ class JsonLines:
             cutter = LineCutter(stream, block_bytes=options.block_bytes, max_record_bytes=options.max_record_bytes)
             for block in cutter:
                 content = block.content
-                decoded = decoder.too_large(block.size_bytes) if content is None else decoder.decode(content)
+                if content is None:
+                    decoded = decoder.too_large(block.size_bytes)
+                else:
+                    decoded = decoder.decode(content, is_scan=True)
                 census.count(block, decoded)
                 num_blank += decoded.num_blank
                 num_rows = len(decoded.text)
@@ -189,12 +194,12 @@ class _Census:
         return [Finding(code="not-json-lines", detail=detail, offset_bytes=0)]
 
 
-def _decoder(options: ScanOptions) -> RecordDecoder:
+def _decoder(options: ScanOptions) -> BulkLines:
     return _decoder_for(options.text_field, options.max_record_bytes, options.max_depth)
 
 
 # a decoder has a type of its own, which takes longer to make than a block to decode
-_decoder_for = functools.lru_cache(maxsize=64)(RecordDecoder)
+_decoder_for = functools.lru_cache(maxsize=64)(BulkLines)
 
 
 def _is_over(place: BlockPlace, options: ScanOptions) -> bool:
@@ -206,7 +211,7 @@ def _read_block(
     shard: ShardFile,
     place: BlockPlace,
     content: bytes | bytearray | None,
-    decoder: RecordDecoder,
+    decoder: BulkLines,
     options: ScanOptions,
     *,
     fields: bool,
