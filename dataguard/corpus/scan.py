@@ -24,6 +24,8 @@ from dataguard.corpus.storage import Compression, open_root
 
 __all__ = ["FindingRecord", "ScanJob", "ShardScan", "given_up", "scan_shard"]
 
+_PACKED = (".zst", ".gz", ".zstd", ".gzip")
+
 
 class ScanJob(msgspec.Struct, frozen=True, kw_only=True):
     """One shard to scan."""
@@ -113,8 +115,7 @@ def scan_shard(job: ScanJob) -> ShardScan:
     )
     try:
         if shard.companions and (gone := shard.missing()):
-            there = ", ".join(file.path for file in shard.files if file.path not in gone)
-            return _excluded(job, "missing-half", f"{', '.join(gone)} is missing, there is only {there}", "", counter)
+            return _without_half(job, shard, gone, counter)
         stamp = shard.stamp()
         shard.size_bytes = shard.size_now()
         digest, size_bytes = shard_digest(shard)
@@ -130,6 +131,16 @@ def scan_shard(job: ScanJob) -> ShardScan:
     except OSError as error:
         return _unreadable(job, error.strerror or str(error) or type(error).__name__, counter)
     return scan
+
+
+def _without_half(job: ScanJob, shard: StoredShard, gone: list[str], counter: ByteCounter) -> ShardScan:
+    """A shard of which a file is missing, or lies there compressed, which is another thing to mend."""
+    packed = [path + ending for path in gone for ending in _PACKED if shard.has(path + ending)]
+    if packed:
+        detail = f"there is {', '.join(packed)} instead of {', '.join(gone)}: decompress it, a pair is read at random"
+        return _excluded(job, "compressed-container", detail, "", counter)
+    there = ", ".join(file.path for file in shard.files if file.path not in gone)
+    return _excluded(job, "missing-half", f"{', '.join(gone)} is missing, there is only {there}", "", counter)
 
 
 def given_up(job: ScanJob, code: str, detail: str) -> ShardScan:

@@ -100,13 +100,15 @@ class StoredShard:
 
     def missing(self) -> list[str]:
         """Paths of those of its files that are not there."""
-        gone = []
-        for file in self.files:
-            try:
-                self.root.size_bytes(file.path)
-            except (FileNotFoundError, NotADirectoryError):
-                gone.append(file.path)
-        return gone
+        return [file.path for file in self.files if not self.has(file.path)]
+
+    def has(self, path: str) -> bool:
+        """Whether a file lies at a path of its root. An OSError where that cannot be known."""
+        try:
+            self.root.size_bytes(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def stamp(self) -> str:
         """What changes whenever one of its files is written to; empty where the storage promises no such thing."""

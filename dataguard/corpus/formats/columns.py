@@ -57,8 +57,11 @@ def text_path(schema: pa.Schema, text_field: str) -> tuple[str, ...] | Finding:
         return Finding(code="missing-column", detail=f"a column has a name that is not UTF-8: {error.object[:40]!r}")
     path = (text_field,) if text_field in schema.names else path_of(text_field)
     fields: Sequence[pa.Field] = list(schema)
+    kind: Any = None
     for depth, name in enumerate(path):
         found = [field for field in fields if field.name == name]
+        if not found and depth and _lists_structs(kind):
+            return _many_texts(".".join(path[:depth]), kind, text_field)
         if not found:
             shown = _names(schema)
             listed = ", ".join(shown[:_MOST_SHOWN]) + (", ..." if len(shown) > _MOST_SHOWN else "")
@@ -71,6 +74,21 @@ def text_path(schema: pa.Schema, text_field: str) -> tuple[str, ...] | Finding:
     if not _holds_text(kind):
         return Finding(code="not-a-text-column", detail=f"column {text_field!r} is of type {found[0].type}")
     return path
+
+
+def _lists_structs(kind: pa.DataType) -> bool:
+    return _is_list(kind) and pa.types.is_struct(_stored(kind.value_type))
+
+
+def _many_texts(column: str, kind: pa.DataType, text_field: str) -> Finding:
+    """A path that leads through a list: every row has many texts, and how they are one is not for a reader to say."""
+    members = ", ".join(member.name for member in _stored(kind.value_type))
+    detail = (
+        f"no column {text_field!r}: {column!r} is a list of structs ({members}), so each row has many texts; a path "
+        "may lead through structs to a string, or to a list of strings, which are joined by line feeds: write the text "
+        "of each row (of a chat, say, with its roles) to a column of its own"
+    )
+    return Finding(code="missing-column", detail=detail)
 
 
 def text_of_column(column: pa.ChunkedArray, path: Sequence[str], max_record_bytes: int) -> TextColumn:

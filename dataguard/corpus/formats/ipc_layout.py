@@ -5,7 +5,8 @@ batch itself. So a batch of a stream is read at random like one of a file, each 
 one that cannot be decoded harms no other.
 
 - **File**: the footer lists the batches; the messages are walked as well, so that a batch that the footer does not
-  list is told. Without a footer (the file was cut, or never finished) the walk alone says what is there.
+  list is told, and a footer with another schema than the message in front. Without a footer (the file was cut, or never
+  finished) the walk alone says what is there.
 - **Stream**: the messages are walked from the first to the end mark. A stream may, by the letter, end without one;
   it is told, since a stream that was cut between two batches looks just like it.
 - **Dictionaries**: of a stream those that stand before the batch, a later one in the place of an earlier one, deltas
@@ -122,6 +123,7 @@ def read_layout(file: BinaryIO, size_bytes: int) -> IpcLayout:
             footer = read_footer(file, size_bytes)
             places = (*footer.dictionaries, *footer.batches)
             listed = [_listed(file, place, footer.offset_bytes) for place in places]
+            findings += _other_schema(file, schema)
         except IpcBroken as error:
             footer = None
             findings.append(Finding(code="bad-arrow-footer", detail=str(error), offset_bytes=size_bytes))
@@ -179,6 +181,23 @@ def _listed(file: BinaryIO, place: tuple[int, int], stop: int) -> Message:
     if isinstance(message, int) or message.size_bytes != size or message.kind == "schema":
         raise IpcBroken(f"the footer lists {size:,} bytes at byte {offset:,}, where there is no such message")
     return message
+
+
+def _other_schema(file: BinaryIO, schema: pa.Schema) -> list[Finding]:
+    """The finding that a file's footer has another schema than the message in front; readers take one or the other."""
+    try:
+        told = pa.ipc.open_file(file).schema
+        is_same = told.equals(schema)
+    except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        return [Finding(code="footer-disagrees", detail=f"the schema in the footer cannot be read: {words}"[:300])]
+    if is_same:
+        return []
+    shown = [", ".join(f"{field.name}: {field.type}" for field in list(each)[:8]) for each in (told, schema)]
+    detail = f"the footer says {shown[0] or 'no columns'}; the message in front says {shown[1] or 'no columns'}"
+    return [Finding(code="footer-disagrees", detail=detail[:600])]
 
 
 def _is_padding(file: BinaryIO, start: int, stop: int) -> bool:
