@@ -169,7 +169,7 @@ def read_draft(text: str) -> Draft:
     draft = Draft()
     try:
         parsed = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError of int's own
         told = str(error) or "its brackets nest too deep"
         draft.problems.append(
             Problem(kind="syntax", line=_line_told(told, text), where="the file", asked=f"it is no TOML: {told}")

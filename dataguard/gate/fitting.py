@@ -13,6 +13,8 @@ from dataguard.gate.bounds import Condition
 from dataguard.gate.document import suggestion
 from dataguard.gate.problem import Problem, in_order
 from dataguard.gate.rules import BatchRule, Policy, Rule, ShardRule, matches
+from dataguard.gate.table import ReferenceProfile
+from dataguard.gate.verdict import Skip
 
 __all__ = ["fit_problems", "lacking_problems"]
 
@@ -69,34 +71,41 @@ def fit_problems(
 
 def lacking_problems(
     policy: Policy,
+    source_names: Sequence[str],
     source_kinds: Sequence[SignalKind] | None,
     *,
-    profile: object | None,
+    profile: ReferenceProfile | None,
     vocab_size: int | None,
 ) -> tuple[Problem, ...]:
-    """Rules that will be skipped everywhere, since what their signals need is not there.
+    """Rules that will be skipped, everywhere or for a source, since what their signals need is not there.
 
     Parameters
     ----------
     policy
         Any.
+    source_names
+        The sources there are.
     source_kinds
-        What the sources hold: only rules over such samples are told; all of them where None.
+        What they hold: only rules over such samples are told; all of them where None.
     profile, vocab_size
         None where there is none.
     """
     problems = []
     judging: tuple[Rule | BatchRule, ...] = (*policy.rules, *policy.batch_rules)
     for rule in judging:
-        conditions = rule.conditions if isinstance(rule, Rule) else (rule.condition,)
+        conditions = _conditions(policy, rule)
         if source_kinds is not None and conditions[0].signal.kind not in source_kinds:
             continue
-        for need in _needs(conditions):
-            if (need == "profile" and profile is None) or (need == "vocab_size" and vocab_size is None):
-                asked = f"it is skipped: there is no {need.replace('_', ' ')}"
-                problems.append(
-                    Problem(kind="need", line=rule.line, where=f"rule {rule.name!r}", asked=asked, todo=_TODO[need])
-                )
+        told: list[tuple[str, str | None]] = [
+            (f"it is skipped: there is no {need.replace('_', ' ')}", _TODO[need])
+            for need in _needs(conditions)
+            if (need == "profile" and profile is None) or (need == "vocab_size" and vocab_size is None)
+        ]
+        unknown = _unknown_sources(policy, rule, source_names, source_kinds, profile)
+        if unknown:
+            told.append((f"it is skipped where the profile does not know the source: {', '.join(unknown)}", None))
+        where = f"rule {rule.name!r}"
+        problems += [Problem(kind="need", line=rule.line, where=where, asked=asked, todo=todo) for asked, todo in told]
     kinds = {condition.signal.kind for condition in policy.conditions}
     if source_kinds and not kinds & set(source_kinds):
         problems.append(
@@ -108,6 +117,34 @@ def lacking_problems(
             )
         )
     return in_order(problems)
+
+
+def _conditions(policy: Policy, rule: Rule | BatchRule) -> tuple[Condition, ...]:
+    """All conditions of a rule, for whatever source."""
+    if isinstance(rule, BatchRule):
+        return (rule.condition,)
+    others = [each for section in policy.sections for each in section.conditions.get(rule.name, ())]
+    return (*rule.conditions, *others)
+
+
+def _unknown_sources(
+    policy: Policy,
+    rule: Rule | BatchRule,
+    source_names: Sequence[str],
+    source_kinds: Sequence[SignalKind] | None,
+    profile: ReferenceProfile | None,
+) -> list[str]:
+    """Sources of a rule's kind for which the profile lacks a reference that it needs."""
+    if profile is None or isinstance(rule, BatchRule):
+        return []
+    unknown = []
+    for s, name in enumerate(source_names):
+        conditions = policy.conditions_of(rule, name)
+        if isinstance(conditions, Skip) or (source_kinds is not None and source_kinds[s] != rule.kind):
+            continue
+        if any(each.needs_profile and profile.reference(name, each.signal.name) is None for each in conditions):
+            unknown.append(name)
+    return unknown
 
 
 def _needs(conditions: Sequence[Condition]) -> list[str]:

@@ -38,7 +38,7 @@ Column = NDArray[np.int64] | NDArray[np.float64]
 
 
 class Gate:
-    r"""A policy fitted to sources.
+    r"""A policy fitted to sources. Safe for several threads, and to be pickled.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Gate:
         self.vocab_size = vocab_size
         self._also = None if also is None else frozenset(spec_of(name).name for name in also)
         problems = fit_problems(policy, self.source_names, source_kinds)
-        lacking = lacking_problems(policy, source_kinds, profile=profile, vocab_size=vocab_size)
+        lacking = lacking_problems(policy, self.source_names, source_kinds, profile=profile, vocab_size=vocab_size)
         if problems or (strict and lacking):
             raise policy_error(policy.name, (*problems, *(lacking if strict else ())))
         self.remarks: tuple[Problem, ...] = lacking
@@ -231,6 +231,7 @@ class Gate:
             rules=rules,
             signals=dict(columns),
             why=why,
+            scored=source >= 0,
             num_rules=len(self.policy.rules),
         )
 

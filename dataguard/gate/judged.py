@@ -32,6 +32,8 @@ class Judged:
     """All signals the policy asks for and the headline, each of shape (n,); what could not be had is missing."""
     why: NDArray[np.int8]
     """-1 where a rule was evaluated, else the `Skip` that says why not; shape (n, R)."""
+    scored: NDArray[np.bool_]
+    """Where there is a sample at all, and no padding; shape (n,)."""
     num_rules: int
     _spans: Mapping[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
@@ -59,11 +61,6 @@ class Judged:
     def skipped_why(self) -> NDArray[np.int64]:
         """Samples on which each rule was skipped, by reason: int64, shape (R, len(Skip)); sums to `skipped`."""
         return np.stack([np.count_nonzero(self.why == reason, axis=0) for reason in Skip], axis=1).astype(np.int64)
-
-    @property
-    def scored(self) -> NDArray[np.bool_]:
-        """Where there is a sample at all: False for padding. Shape (n,)."""
-        return ~(self.why == Skip.PADDING).any(axis=1) if self.num_rules else np.ones(len(self), bool)
 
     def fired_by(self, bit: int) -> NDArray[np.bool_]:
         """Where rule `bit` fired, shape (n,)."""

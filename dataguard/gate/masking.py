@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def _spans_of(
 
     name = condition.signal.name
     # Shorter runs have no repeats by the signal's own definition.
-    at_least = max(condition.low, LEAST_REPEATS) if name == "token_periodic_repeats" else None
+    at_least = max(ceil(condition.low), LEAST_REPEATS) if name == "token_periodic_repeats" else None
     spans: NDArray[np.int64] = token_spans(ids, name, at_least=at_least, mask=mask, vocab_size=vocab_size)
     return spans
 

@@ -66,9 +66,11 @@ def test_a_periodic_run_masks_its_span_and_nothing_else() -> None:
 
 def test_a_short_run_is_not_masked_beside_a_long_one() -> None:
     gate = Gate(named_policy("olmo"), source_names=["ids"])
-    row = [1, 2, 3, *[9] * 10, *range(50, 90), *[8] * 33, 4, 5]
+    row = [1, 2, 3, *[9] * 31, *range(50, 90), *[8] * 32, 4, 5]
     judged = tokens(gate, [row])
-    assert judged.spans(0).tolist() == [[53, 86]]
+    assert judged.spans(0).tolist() == [[74, 106]]
+    above = read_policy(gate.policy.text.replace("at_least = 32", "above = 31"), name="t")
+    assert tokens(Gate(above, source_names=["ids"]), [row]).spans(0).tolist() == [[74, 106]]
 
 
 def test_a_rule_without_a_span_masks_the_whole_sample() -> None:
@@ -156,6 +158,7 @@ def test_length_outliers_by_a_profile() -> None:
     judged = texts(gate, [b"a" * 100, b"a" * 1000, b"a" * 1000, b"7" * 100], [1, 1, 0, 1])
     assert judged.verdict.tolist() == [Verdict.PASS, Verdict.FLAG, Verdict.PASS, Verdict.MASK]
     assert judged.why[2].tolist() == [Skip.REFERENCE, Skip.REFERENCE]
+    assert [remark.asked.rpartition(" ")[2] for remark in gate.remarks] == ["new", "new"]
     expected = length_outlier([100, 1000, 1000, 100], [1, 1, 0, 1], profile, source_names=["new", "web"])
     assert judged.signals["length_outlier"].tobytes() == expected.tobytes()
 

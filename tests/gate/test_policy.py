@@ -23,6 +23,9 @@ def rule(body: str, *, name: str = "r", action: str = "flag") -> str:
 
 WRONG = {
     "no TOML": ("a = [1,\nb", [(2, "syntax")]),
+    "a number of 5,000 digits": (f"{RULE}below = {'1' * 5000}", [(None, "syntax")]),
+    "brackets without end": ("a = " + "[" * 5000 + "]" * 5000, [(None, "syntax")]),
+    "a key twice": (f"{RULE}below = 2\nbelow = 3", [(6, "syntax")]),
     "cut off": ('a = """', [(1, "syntax")]),
     "a key at the top": (f"ruls = 1\n{RULE}below = 2", [(1, "unknown-key")]),
     "a key of a rule": (f"{RULE}bellow = 2\nbelow = 2", [(5, "unknown-key")]),
