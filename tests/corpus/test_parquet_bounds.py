@@ -154,3 +154,19 @@ def test_a_row_group_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Monke
         for _ in range(3):
             assert reader.read([0, 1], [0, 10]) == [b"text 0", b"text 10"]
     assert len(looks) == 2
+
+
+def test_looking_at_headers_leaves_what_is_read_next_as_it_is(tmp_path: Path) -> None:
+    """The headers are read beneath the file's buffer, which must not notice: whatever is read next, from any place."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"{i} " * 400 for i in range(400)]}), path, row_group_size=100)
+    content = path.read_bytes()
+    with path.open("rb") as file:
+        chunks = chunks_of(file)
+        for group in chunks:
+            for start in (0, 100, 5_000, len(content) // 2):
+                file.seek(start)
+                file.read(50)
+                page_bytes(file, group[0], most_bytes=1 << 40)
+                file.seek(start + 60)  # within what the buffer holds
+                assert file.read(20_000) == content[start + 60 : start + 60 + 20_000]

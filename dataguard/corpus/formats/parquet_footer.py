@@ -76,6 +76,7 @@ def page_bytes(file: BinaryIO, chunk: Chunk, *, most_bytes: int) -> int:
     """
     raw: Any = getattr(file, "raw", file)  # a buffer would read ten times as much
     at, stop, total = chunk.start_bytes, chunk.start_bytes + chunk.stored_bytes, 0
+    before = raw.tell()
     while 0 <= at < stop and total <= most_bytes:
         found = _page(raw, at, stop)
         if found is None or min(found) < 0:
@@ -83,6 +84,7 @@ def page_bytes(file: BinaryIO, chunk: Chunk, *, most_bytes: int) -> int:
         header_bytes, decoded, stored = found
         total += decoded
         at += header_bytes + stored
+    raw.seek(before)  # where the buffer believes it to be: what it reads next would be other bytes
     return total
 
 
