@@ -39,7 +39,7 @@ _BATCH_DOCUMENTS = 4096
 
 _IN_LINES = Work.LINES | Work.EDGES | Work.DUP_LINES | Work.PARAGRAPHS
 _IN_NUMBERS = Work.NUMBERS | Work.WORD_ENTROPY
-_IN_WORDS = Work.WORDS | Work.ALPHA | _IN_NUMBERS
+_IN_WORDS = Work.WORDS | _IN_NUMBERS
 
 
 def signals_of(
@@ -123,8 +123,7 @@ class _Counting:
         self._line_work = text_lines.WANT_EDGES * bool(work & Work.EDGES)
         self._line_work |= text_lines.WANT_LINES * bool(work & Work.DUP_LINES)
         self._line_work |= text_lines.WANT_PARAGRAPHS * bool(work & Work.PARAGRAPHS)
-        self._word_work = text_words.WANT_ALPHA * bool(work & Work.ALPHA)
-        self._word_work |= text_words.WANT_NUMBERS * bool(work & _IN_NUMBERS or self._ngrams)
+        self._word_work = text_words.WANT_NUMBERS * bool(work & _IN_NUMBERS or self._ngrams)
         self._word_work |= text_words.WANT_ENTROPY * bool(work & Work.WORD_ENTROPY)
         self._in_bytes = bool(self._byte_work)
         self._in_runs = bool(self._run_work)
@@ -237,6 +236,7 @@ class _Counting:
                 facts[:, text_classes.WORDS],
                 facts[:, text_classes.CHARS],
                 workspace.places,
+                workspace.keys,
                 table.entries[0],
                 table.tallies[0],
                 counts,
@@ -264,6 +264,7 @@ class _Counting:
                 counts,
                 sums,
                 facts[:, text_classes.FIRST_WORD],
+                workspace.keys,
                 table.entries[0],
                 table.tallies,
                 table.generations((stop - first) * text_ngrams.LONGEST),

@@ -30,7 +30,6 @@ class Work(IntFlag):
     DUP_LINES = 256
     PARAGRAPHS = 512
     WORDS = 1024
-    ALPHA = 2048
     NUMBERS = 4096
     WORD_ENTROPY = 8192
     NGRAMS = 1 << 20
@@ -47,6 +46,7 @@ CLASS_FACTS: Mapping[str, tuple[int, Work]] = MappingProxyType(
         "nontext": (text_classes.NONTEXT, Work.CLASSES),
         "replacements": (text_classes.REPLACEMENTS, Work.CLASSES),
         "ellipses_alone": (text_classes.ELLIPSES, Work.CLASSES),
+        "alpha_words": (text_classes.ALPHA_WORDS, Work.CLASSES),
         "words": (text_classes.WORDS, Work.CLASSES),
         "word_chars": (text_classes.WORD_CHARS, Work.CLASSES),
     }
@@ -77,7 +77,6 @@ LINE_FACTS: Mapping[str, tuple[int, Work]] = MappingProxyType(
 WORD_FACTS: Mapping[str, tuple[int, Work]] = MappingProxyType(
     {
         "longest_word": (text_words.LONGEST_WORD, Work.WORDS),
-        "alpha_words": (text_words.ALPHA_WORDS, Work.ALPHA),
     }
 )
 _OTHER_WORK: Mapping[str, Work] = MappingProxyType(

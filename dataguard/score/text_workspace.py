@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.score.kernels import text_classes, text_runs, text_words
+from dataguard.score.kernels import text_classes, text_ngrams, text_runs, text_words
 
 __all__ = ["Table", "Workspace", "borrowed"]
 
@@ -62,9 +62,10 @@ class Workspace:
         self.masks: NDArray[np.uint64] = np.empty((0, text_classes.NUM_MASKS), dtype=np.uint64)
         self.spare = np.zeros(64, dtype=np.uint8)
         self.queue = np.zeros(text_runs.QUEUE, dtype=np.int64)
-        self.histograms = np.zeros((4, 256), dtype=np.int64)
+        self.histograms = np.zeros(1024, dtype=np.uint32)
         self.period_ends = np.zeros(65, dtype=np.int64)
-        self.places = np.zeros((2, text_words.PLACES), dtype=np.int64)
+        self.places = np.zeros((3, text_words.PLACES), dtype=np.int64)
+        self.keys = np.zeros(max(text_words.PLACES, text_ngrams.PIECE), dtype=np.uint64)
         self.per_word: NDArray[np.uint32] = np.empty((4, 0), dtype=np.uint32)
         """Counts, numbers, sums and spots."""
         self.lines = Table(num_tables=2, num_tallies=2)

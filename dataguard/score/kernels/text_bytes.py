@@ -1,7 +1,7 @@
 """How evenly are the bytes of a text spread over their 256 values, and how much of it repeats with a short period?
 
-Entropy is log2(n) - sum(c log2 c) / n over the counts c of the byte values, added in order of the value. Four
-histograms, so that equal neighbours do not wait for each other.
+Entropy is log2(n) - sum(c log2 c) / n over the counts c of the byte values, added in order of the value,
+even and odd values apart. Four histograms, so that equal neighbours do not wait for each other.
 
 Periods: a run of period p also has every period k * p, so runs of the periods 33..64 are all the runs there are, and a
 run of at least 256 bytes holds, at one of the places 64, 248, 432, ..., eight bytes that equal those one period
@@ -13,11 +13,18 @@ runs come in order of their starts, those of one place touch each other, and the
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from dataguard.core.compiled import kernel, part
 
 __all__ = ["NUM_LOGS", "WANT_ENTROPY", "WANT_PERIODS", "measure"]
+
+ir = cgutils.ir
 
 WANT_ENTROPY, WANT_PERIODS = 1, 2
 
@@ -31,26 +38,80 @@ PROBE = 8
 STRIDE = SHORTEST_RUN - LONGEST_PERIOD - PROBE
 
 
+LOW_8 = np.uint64(0xFF)
+EIGHT = np.uint64(8)
+
+
+@intrinsic
+def _load(typing: Any, values: Any, at: Any) -> Any:  # noqa: ARG001
+    """The eight bytes at `values[at:]`, least significant first, all of which must be there."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        word = builder.load(place)
+        word.align = 1
+        return word
+
+    return types.uint64(values, types.int64), generate
+
+
+@intrinsic
+def _equal_before(typing: Any, values: Any, at: Any) -> Any:  # noqa: ARG001
+    """Bit i: whether the eight bytes at `values[at:]` equal those 64 - i bytes before, for i in 0:32.
+
+    From 64 bytes before to 8 behind, all must be there.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, word = ir.IntType(8), ir.IntType(64)
+        vector = ir.VectorType(byte, HALF)
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        here = builder.gep(data, [arguments[1]])
+        equal = None
+        for k in range(PROBE):
+            value = builder.load(builder.gep(here, [ir.Constant(word, k)]))
+            lane = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+            every = builder.shuffle_vector(
+                lane, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), HALF), [0] * HALF)
+            )
+            before = builder.bitcast(builder.gep(here, [ir.Constant(word, k - LONGEST_PERIOD)]), vector.as_pointer())
+            block = builder.load(before)
+            block.align = 1
+            same = builder.icmp_unsigned("==", block, every)
+            equal = same if equal is None else builder.and_(equal, same)
+        return builder.zext(builder.bitcast(equal, ir.IntType(HALF)), word)
+
+    return types.uint64(values, types.int64), generate
+
+
 @part()
-def _entropy(values, begin, end, counts, logs):  # type: ignore[no-untyped-def]
-    counts[:] = 0
-    i = begin
-    while i + 4 <= end:
-        counts[0, values[i]] += 1
-        counts[1, values[i + 1]] += 1
-        counts[2, values[i + 2]] += 1
-        counts[3, values[i + 3]] += 1
-        i += 4
-    while i < end:
-        counts[0, values[i]] += 1
-        i += 1
-    total = 0.0
-    for value in range(256):
-        count = counts[0, value] + counts[1, value] + counts[2, value] + counts[3, value]
-        total += logs[count] if count < NUM_LOGS else count * np.log2(np.float64(count))
-    length = np.float64(end - begin)
+def _fill(values, begin, end, counts):  # type: ignore[no-untyped-def]
+    """Add the bytes to four histograms that lie one behind the other."""
+    for each in range(len(counts)):
+        counts[each] = 0
+    for block in range((end - begin) >> 3):
+        word = _load(values, begin + 8 * block)
+        for k in range(8):
+            counts[(word & LOW_8) | np.uint64(256 * (k & 3))] += np.uint32(1)
+            word >>= EIGHT
+    for i in range(begin + ((end - begin) >> 3 << 3), end):
+        counts[values[i]] += np.uint32(1)
+
+
+@part()
+def _entropy(length, counts, logs):  # type: ignore[no-untyped-def]
+    """Of a text of that many bytes, from its histograms."""
+    first, second = 0.0, 0.0
+    for value in range(0, 256, 2):
+        # Even and odd values on their own, so that one addition need not wait for the other.
+        one = np.int64(counts[value]) + counts[256 + value] + counts[512 + value] + counts[768 + value]
+        two = np.int64(counts[value + 1]) + counts[257 + value] + counts[513 + value] + counts[769 + value]
+        first += logs[one] if one < NUM_LOGS else one * np.log2(np.float64(one))
+        second += logs[two] if two < NUM_LOGS else two * np.log2(np.float64(two))
+    size = np.float64(length)
     # Rounding may lead out of the range by the last bit.
-    return min(8.0, max(0.0, np.log2(length) - total / length))
+    return min(8.0, max(0.0, np.log2(size) - (first + second) / size))
 
 
 @part()
@@ -67,22 +128,6 @@ def _least_period(values, start, period):  # type: ignore[no-untyped-def]
 
 
 @part()
-def _hit(values, at):  # type: ignore[no-untyped-def]
-    """Whether the eight bytes at `at` equal those one period before, for any period of 33..64."""
-    hit = False
-    first, second, third, fourth = values[at], values[at + 1], values[at + 2], values[at + 3]
-    for back in range(HALF):
-        there = at - LONGEST_PERIOD + back
-        hit |= (
-            (values[there] == first)
-            & (values[there + 1] == second)
-            & (values[there + 2] == third)
-            & (values[there + 3] == fourth)
-        )
-    return hit
-
-
-@part()
 def _periods(values, begin, end, ends):  # type: ignore[no-untyped-def]
     """Most repeats of a unit in a run, and the bytes that runs cover."""
     repeats = covered = 0
@@ -90,15 +135,13 @@ def _periods(values, begin, end, ends):  # type: ignore[no-untyped-def]
     ends[:] = begin
     at = begin + LONGEST_PERIOD
     while at + PROBE <= end:
-        if _hit(values, at):
+        equal = _equal_before(values, at)
+        if equal:
             least, most = at, at
             for period in range(HALF + 1, LONGEST_PERIOD + 1):
-                if ends[period] > at:  # within a run that is known
+                if equal >> np.uint64(LONGEST_PERIOD - period) & np.uint64(1) == 0:
                     continue
-                same = 0
-                while same < PROBE and values[at + same] == values[at + same - period]:
-                    same += 1
-                if same < PROBE:
+                if ends[period] > at:  # within a run that is known
                     continue
                 stop = at + PROBE
                 while stop < end and values[stop] == values[stop - period]:
@@ -132,13 +175,16 @@ def measure(values, offsets, first, stop, wanted, logs, counts, ends, entropy, r
     logs
         float64[NUM_LOGS], c * log2(c), 0 at 0.
     counts, ends
-        int64 (4, 256) and (65,), scratch.
+        uint32[1024] and int64[65], scratch.
     entropy, repeats, covered
         float64, int64, int64, one a document: places first:stop are written as wanted.
     """
     for document in range(first, stop):
         begin, end = offsets[document], offsets[document + 1]
         if wanted & WANT_ENTROPY:
-            entropy[document] = _entropy(values, begin, end, counts, logs) if end > begin else 0.0
+            entropy[document] = 0.0
+            if end > begin:
+                _fill(values, begin, end, counts)
+                entropy[document] = _entropy(end - begin, counts, logs)
         if wanted & WANT_PERIODS:
             repeats[document], covered[document] = _periods(values, begin, end, ends)

@@ -25,6 +25,7 @@ from numba.extending import intrinsic
 from dataguard.core.compiled import kernel, part
 
 __all__ = [
+    "ALPHA_WORDS",
     "BLANK",
     "CHARS",
     "CHAR_START",
@@ -47,7 +48,6 @@ __all__ = [
     "NUM_MASKS",
     "REPLACEMENTS",
     "WORDS",
-    "WORD_ALPHA",
     "WORD_CHARS",
     "WORD_END",
     "WORD_START",
@@ -60,11 +60,11 @@ ir = cgutils.ir
 IS_WHITE, IS_DIGIT, IS_ALPHABETIC, IS_UNSPACED, IS_NONTEXT, IS_REPLACEMENT, IS_ELLIPSIS = 1, 2, 4, 8, 16, 32, 64
 
 # Columns of the masks, eight to a block: one cache line.
-CHAR_START, BLANK, NEWLINE, WORD_START, WORD_END, WORD_ALPHA, DIGIT, NUM_MASKS = 0, 1, 2, 3, 4, 5, 6, 8
+CHAR_START, BLANK, NEWLINE, WORD_START, WORD_END, DIGIT, NUM_MASKS = 0, 1, 2, 3, 4, 5, 8
 
 # Columns of the facts, one row a document. Ellipses are U+2026.
 CHARS, INVALID, NONTEXT, REPLACEMENTS, ELLIPSES, WORDS, WORD_CHARS, NEWLINES = 0, 1, 2, 3, 4, 5, 6, 7
-FIRST_BLOCK, FIRST_WORD, NUM_FACTS = 8, 9, 10
+ALPHA_WORDS, FIRST_BLOCK, FIRST_WORD, NUM_FACTS = 8, 9, 10, 11
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 ZERO, ONE, TWO, TOP = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(63)
@@ -165,6 +165,22 @@ def _decode(values, at, stop):  # type: ignore[no-untyped-def]
     return (4, point) if 0x10000 <= point < 0x110000 else (0, 0)
 
 
+@part()
+def _alpha_words(word, alphabetic, touching, ends, alpha_over, touching_over):  # type: ignore[no-untyped-def]
+    """Words with an alphabetic character that end in this block, and what is carried into the next one.
+
+    An addition finds them all at once: a 1 added anywhere within a stretch of ones is carried to the zero behind it,
+    and further ones only fill what the first left. Words that touch the one before give up their first byte, so that
+    a zero stands between; where that byte is the alphabetic one, the next byte speaks for it.
+    """
+    stretch = word & ~touching
+    moved = (alphabetic & touching) << ONE | touching_over
+    seeds = (alphabetic | moved | alpha_over) & stretch
+    carried = stretch + seeds
+    found = (carried | moved | alpha_over) & ~stretch & ends
+    return _ones(found), np.uint64(carried < stretch), (alphabetic & touching) >> TOP
+
+
 @kernel(seconds=6)
 def classify(values, offsets, first, stop, index, classes, masks, facts, spare):  # type: ignore[no-untyped-def]
     """Masks and facts of the documents first:stop; gives how many words they have, and one more each.
@@ -192,7 +208,8 @@ def classify(values, offsets, first, stop, index, classes, masks, facts, spare):
         begin, end = offsets[document], offsets[document + 1]
         length = end - begin
         chars = invalid = nontext = replacements = ellipses = 0
-        words = word_chars = newlines = 0
+        words = alpha_words = word_chars = newlines = 0
+        alpha_over = touching_over = ZERO
         # What the block before leaves: bits of a character that reaches into this one, and whether its last byte was
         # of a word, and of a script without spaces.
         over_rest = over_white = over_digit = over_unspaced = ZERO
@@ -259,7 +276,10 @@ def classify(values, offsets, first, stop, index, classes, masks, facts, spare):
             masks[row, NEWLINE] = newline
             masks[row, WORD_START] = begins
             masks[row, WORD_END] = after_word & (~word | begins)
-            masks[row, WORD_ALPHA] = alphabetic
+            seen, alpha_over, touching_over = _alpha_words(
+                word, alphabetic, begins & after_word, after_word & (~word | begins), alpha_over, touching_over
+            )
+            alpha_words += seen
             masks[row, DIGIT] = digit
             words += _ones(begins)
             word_chars += _ones(start & word)
@@ -272,6 +292,7 @@ def classify(values, offsets, first, stop, index, classes, masks, facts, spare):
         facts[document, ELLIPSES] = ellipses
         facts[document, WORDS] = words
         facts[document, WORD_CHARS] = word_chars
+        facts[document, ALPHA_WORDS] = alpha_words
         facts[document, NEWLINES] = newlines
         facts[document, FIRST_WORD] = first_word
         first_word += words + 1

@@ -19,7 +19,7 @@ import numpy as np
 
 from dataguard.core.compiled import kernel, part
 
-__all__ = ["FIRST_TOP", "LAST_TOP", "LONGEST", "find_repeats"]
+__all__ = ["FIRST_TOP", "LAST_TOP", "LONGEST", "PIECE", "find_repeats"]
 
 LONGEST = 10
 """The greatest n."""
@@ -29,86 +29,114 @@ FIRST_TOP, LAST_TOP = 2, 4
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LOW_32 = np.uint64(0xFFFFFFFF)
 HIGH_32 = np.uint64(32)
-ONE = np.uint64(1)
+ZERO, ONE = np.uint64(0), np.uint64(1)
+TWO = np.uint32(2)
+
+PIECE = 1024
+"""Keys that are made at a time."""
 
 
 @part()
-def _repeated_words(numbers, counts, head, num_words, spots):  # type: ignore[no-untyped-def]
+def _repeated_words(numbers, counts, num_words, spots):  # type: ignore[no-untyped-def]
     """Keep the words that occur more than once: their places go to `spots`, their numbers move up."""
-    num = 0
+    num = ZERO
     for i in range(num_words):
-        number = numbers[head + i]
+        number = numbers[i]
         spots[num] = i
-        numbers[head + num] = number
-        num += counts[head + np.int64(number)] >= 2
-    return num
+        numbers[num] = number
+        num += np.uint64(counts[number] >= TWO)
+    return np.int64(num)
 
 
 @part()
-def _pairs(numbers, head, spots, num):  # type: ignore[no-untyped-def]
+def _pairs(numbers, spots, num):  # type: ignore[no-untyped-def]
     """Keep the places whose next place was kept too; their numbers move up."""
-    kept = 0
+    kept = ZERO
     for j in range(num - 1):
         spot = spots[j]
-        number = numbers[head + j]
         spots[kept] = spot
-        numbers[head + kept] = number
-        kept += spots[j + 1] == spot + 1
-    return kept
+        numbers[kept] = numbers[j]
+        kept += np.uint64(spots[j + 1] == spot + 1)
+    return np.int64(kept)
 
 
 @part()
-def _renumber(numbers, head, spots, num, table, stamp, ring, shift, most, tally):  # type: ignore[no-untyped-def]
+def _pair_keys(numbers, spots, start, stop, keys, kept):  # type: ignore[no-untyped-def]
+    """`_pairs` of the places start:stop, with a key of each place's number and its neighbour's."""
+    num = ZERO
+    numbers, spots_from = numbers[start:], spots[start:]
+    for j in range(stop - start):
+        spot = spots_from[j]
+        keys[num] = np.uint64(numbers[j]) << HIGH_32 | np.uint64(numbers[j + 1])
+        spots[kept + num] = spot
+        num += np.uint64(spots_from[j + 1] == spot + 1)
+    return np.int64(num)
+
+
+@part()
+def _enter(keys, num, table, ring, shift, stamp, tally, numbers, distinct):  # type: ignore[no-untyped-def]
+    """Number these keys, count them, and give how many numbers there are then.
+
+    Whether a key is new cannot be foreseen, so that a branch on it would cost more than the rest: what differs is
+    masked.
+    """
+    for i in range(num):
+        key = keys[i]
+        slot = (key * GOLDEN) >> shift
+        while True:
+            value = table[slot << ONE | ONE]
+            # 1 where the entry is of another generation, else 0.
+            new = (((value ^ stamp) >> HIGH_32) + LOW_32) >> HIGH_32
+            if (table[slot << ONE] ^ key) & (new - ONE) == ZERO:
+                break
+            slot = (slot + ONE) & ring
+        known = new - ONE
+        number = (value & LOW_32 & known) | (distinct & ~known)
+        table[slot << ONE] = key
+        table[slot << ONE | ONE] = stamp | number
+        tally[number] = (tally[number] & np.uint32(known & LOW_32)) + np.uint32(1)
+        distinct += new
+        numbers[i] = np.uint32(number)
+    return distinct
+
+
+@part()
+def _renumber(numbers, spots, num, keys, table, stamp, slots, tally):  # type: ignore[no-untyped-def]
     """Number the pairs of neighbours; gives how many places and how many numbers there are, -1 where they do not fit.
 
     `tally[k]` becomes how often number k occurs.
     """
-    kept = distinct = 0
-    for j in range(num - 1):
-        spot = spots[j]
-        if spots[j + 1] != spot + 1:
-            continue
-        key = np.uint64(numbers[head + j]) << HIGH_32 | np.uint64(numbers[head + j + 1])
-        slot = np.int64((key * GOLDEN) >> shift)
-        while True:
-            value = table[2 * slot + 1]
-            fresh = value & ~LOW_32 != stamp
-            if fresh or table[2 * slot] == key:
-                break
-            slot = np.int64((np.uint64(slot) + ONE) & ring)
-        if fresh:
-            if distinct >= most:
-                return kept, np.int64(-1)
-            number = np.int64(distinct)
-            table[2 * slot] = key
-            table[2 * slot + 1] = stamp | np.uint64(number)
-            tally[number] = 1
-            distinct += 1
-        else:
-            number = np.int64(value & LOW_32)
-            tally[number] += 1
-        spots[kept] = spot
-        numbers[head + kept] = number
-        kept += 1
-    return kept, distinct
+    room, shift = 2, np.uint64(63)
+    while room < 2 * num and room < slots:
+        room *= 2
+        shift -= ONE
+    kept, distinct = np.int64(0), ZERO
+    for start in range(0, num - 1, PIECE):
+        stop = min(start + PIECE, num - 1)
+        more = _pair_keys(numbers, spots, start, stop, keys, np.uint64(kept))
+        if room < 2 * num and np.int64(distinct) + more > slots // 2:
+            return kept, np.int64(-1)
+        distinct = _enter(keys, more, table, np.uint64(room - 1), shift, stamp, tally, numbers[kept:], distinct)
+        kept += more
+    return kept, np.int64(distinct)
 
 
 @part()
-def _recount(numbers, head, num, distinct, tally):  # type: ignore[no-untyped-def]
+def _recount(numbers, num, distinct, tally):  # type: ignore[no-untyped-def]
     for each in range(distinct):
         tally[each] = 0
     for j in range(num):
-        tally[np.int64(numbers[head + j])] += 1
+        tally[numbers[j]] += np.uint32(1)
 
 
 @part()
-def _beginnings(numbers, head, spots, num, tally, distinct):  # type: ignore[no-untyped-def]
+def _beginnings(numbers, spots, num, tally, distinct):  # type: ignore[no-untyped-def]
     """How many different numbers stand before a place that was kept too; `tally` is scratch for `distinct` numbers."""
     for each in range(distinct):
         tally[each] = 0
     different = 0
     for j in range(num - 1):
-        number = np.int64(numbers[head + j])
+        number = numbers[j]
         if spots[j + 1] == spots[j] + 1 and tally[number] == 0:
             tally[number] = 1
             different += 1
@@ -116,49 +144,50 @@ def _beginnings(numbers, head, spots, num, tally, distinct):  # type: ignore[no-
 
 
 @part()
-def _survivors(numbers, head, spots, num, tally):  # type: ignore[no-untyped-def]
+def _survivors(numbers, spots, num, tally):  # type: ignore[no-untyped-def]
     """Keep the places whose number occurs more than once."""
-    kept = 0
+    kept = ZERO
     for j in range(num):
-        number = numbers[head + j]
+        number = numbers[j]
         spots[kept] = spots[j]
-        numbers[head + kept] = number
-        kept += tally[np.int64(number)] >= 2
-    return kept
+        numbers[kept] = number
+        kept += np.uint64(tally[number] >= TWO)
+    return np.int64(kept)
 
 
 @part()
-def _covered(spots, num, n, sums, head):  # type: ignore[no-untyped-def]
+def _covered(spots, num, n, sums):  # type: ignore[no-untyped-def]
     """Characters of the words of all sequences that are kept, each word once."""
     total = np.int64(0)
-    reach = np.int64(0)
+    reach = np.uint64(0)
     for j in range(num):
-        spot = np.int64(spots[j])
-        total += np.int64(sums[head + spot + n]) - np.int64(sums[head + max(spot, reach)])
-        reach = spot + n
+        spot = np.uint64(spots[j])
+        end = spot + np.uint64(n)
+        total += np.int64(sums[end]) - np.int64(sums[max(spot, reach)])
+        reach = end
     return total
 
 
 @part()
-def _most_covered(numbers, spots, num, n, sums, head, distinct, reaches, totals):  # type: ignore[no-untyped-def]
+def _most_covered(numbers, spots, num, n, sums, distinct, reaches, totals):  # type: ignore[no-untyped-def]
     """Characters of the words of the sequence that covers most, each word once."""
     for each in range(distinct):
         reaches[each] = 0
         totals[each] = 0
-    most = np.int64(0)
+    most = np.uint32(0)
     for j in range(num):
-        number, spot = np.int64(numbers[head + j]), np.int64(spots[j])
-        fresh = max(spot, np.int64(reaches[number]))
-        total = np.int64(totals[number]) + np.int64(sums[head + spot + n]) - np.int64(sums[head + fresh])
-        reaches[number] = spot + n
-        totals[number] = total
-        most = max(most, total)
-    return most
+        number, spot = numbers[j], spots[j]
+        end = np.uint32(spot + n)
+        total = totals[number] + np.uint32(sums[end] - sums[max(spot, reaches[number])])
+        reaches[number] = end
+        totals[number] = np.uint32(total)
+        most = max(most, np.uint32(total))
+    return np.int64(most)
 
 
 @kernel(seconds=4)
 def find_repeats(  # type: ignore[no-untyped-def]
-    first, stop, wanted, words, numbers, counts, sums, heads, table, tallies, generation, spots, covered
+    first, stop, wanted, words, numbers, counts, sums, heads, keys, table, tallies, generation, spots, covered
 ):
     """Characters covered by repeated sequences in the documents first:stop; gives the first document not done.
 
@@ -171,6 +200,8 @@ def find_repeats(  # type: ignore[no-untyped-def]
         Bit n for sequences of n words, 2..LONGEST.
     words, numbers, counts, sums, heads
         As `number_words` wrote them. The numbers are worked on in place.
+    keys
+        uint64[PIECE], scratch.
     table, tallies
         uint64 (2 * slots,) and uint32 (3, slots); slots is a power of two.
     generation
@@ -190,35 +221,34 @@ def find_repeats(  # type: ignore[no-untyped-def]
     for document in range(first, stop):
         covered[document, :] = 0
         head, num_words = heads[document], words[document]
-        num = _repeated_words(numbers, counts, head, num_words, spots)
+        counts_here = counts[head : head + num_words + 1]
+        numbers_here = numbers[head : head + num_words + 1]
+        sums_here = sums[head : head + num_words + 1]
+        num = _repeated_words(numbers_here, counts_here, num_words, spots)
         base = np.uint64(generation) + np.uint64(LONGEST * (document - first))
-        distinct = 0
+        distinct = np.int64(0)
         settled = False
         for n in range(2, deepest + 1):
             if num < 2:
                 break
             if settled:
-                num = _pairs(numbers, head, spots, num)
-                _recount(numbers, head, num, distinct, tally)
+                num = _pairs(numbers_here, spots, num)
+                _recount(numbers_here, num, distinct, tally)
             else:
-                room, shift = 2, np.uint64(63)
-                while room < 2 * num and room < slots:
-                    room *= 2
-                    shift -= ONE
                 beginnings = -1
                 if n > 2 and 2 * num > num_words:
-                    beginnings = _beginnings(numbers, head, spots, num, tally, distinct)
+                    beginnings = _beginnings(numbers_here, spots, num, tally, distinct)
                 stamp = (base + np.uint64(n - 1)) << HIGH_32
-                num, distinct = _renumber(
-                    numbers, head, spots, num, table, stamp, np.uint64(room - 1), shift, room // 2, tally
-                )
+                num, distinct = _renumber(numbers_here, spots, num, keys, table, stamp, slots, tally)
                 if distinct < 0:
                     return document
                 settled = distinct == beginnings
-            num = _survivors(numbers, head, spots, num, tally)
+            num = _survivors(numbers_here, spots, num, tally)
             if wanted >> n & 1 and num:
                 if n <= LAST_TOP:
-                    covered[document, n] = _most_covered(numbers, spots, num, n, sums, head, distinct, reaches, totals)
+                    covered[document, n] = _most_covered(
+                        numbers_here, spots, num, n, sums_here, distinct, reaches, totals
+                    )
                 else:
-                    covered[document, n] = _covered(spots, num, n, sums, head)
+                    covered[document, n] = _covered(spots, num, n, sums_here)
     return stop

@@ -46,7 +46,7 @@ LONGEST_TAG = 1024
 SHORTEST_ENCODED = 64
 
 # Columns of the masks, as in text_classes (held equal by test).
-CHAR_START, DIGIT = 0, 6
+CHAR_START, DIGIT = 0, 5
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 ZERO, ONE = np.uint64(0), np.uint64(1)
@@ -54,8 +54,8 @@ ZERO, ONE = np.uint64(0), np.uint64(1)
 
 @intrinsic
 def _ascii_masks(typing: Any, values: Any, at: Any, spare: Any, use_spare: Any) -> Any:  # noqa: ARG001
-    """Eight masks of the 64 bytes at `values[at:]`, or of those at `spare`."""
-    signature = types.UniTuple(types.uint64, 8)(values, types.int64, spare, types.boolean)
+    """Seven masks of the 64 bytes at `values[at:]`, or of those at `spare`."""
+    signature = types.UniTuple(types.uint64, 7)(values, types.int64, spare, types.boolean)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector, word = ir.VectorType(ir.IntType(8), 64), ir.IntType(64)
@@ -81,8 +81,7 @@ def _ascii_masks(typing: Any, values: Any, at: Any, spare: Any, use_spare: Any) 
 
         found = [
             between(0x30, 0x39),
-            between(0x41, 0x5A),
-            between(0x61, 0x7A),
+            either(between(0x41, 0x5A), between(0x61, 0x7A)),
             either(equal(0x2B), equal(0x2F), equal(0x3D)),
             equal(0x3C),
             equal(0x3E),
@@ -199,6 +198,20 @@ def _follow_tags(values, base, stop, less, greater, start, chars, queue, head, w
     return num, head, waiting
 
 
+@part()
+def _is_mixed(values, start, stop):  # type: ignore[no-untyped-def]
+    """1 where there are two of upper case, lower case and digits, else 0."""
+    upper = lower = digit = 0
+    for i in range(start, stop):
+        value = values[i]
+        upper |= 65 <= value <= 90
+        lower |= 97 <= value <= 122
+        digit |= 48 <= value <= 57
+        if upper + lower + digit >= 2:
+            return 1
+    return 0
+
+
 @kernel(seconds=4)
 def follow_runs(values, offsets, first, stop, wanted, masks, rows, facts, spare, queue):  # type: ignore[no-untyped-def]
     """Facts about runs and tags in the documents first:stop.
@@ -223,7 +236,6 @@ def follow_runs(values, offsets, first, stop, wanted, masks, rows, facts, spare,
         row = rows[document]
         chars = digits = longest_digits = symbols = markup = encoded = 0
         digit_run = dot_run = encoded_run = head = waiting = 0
-        has_upper = has_lower = has_digit = False
         # The last block has a place for the byte after the text, so that every run of the text's bytes ends in it.
         for block in range(length // 64 + 1):
             at = begin + 64 * block
@@ -232,7 +244,7 @@ def follow_runs(values, offsets, first, stop, wanted, masks, rows, facts, spare,
             if beyond:
                 for i in range(64):
                     spare[i] = values[at + i] if i < left else 0
-            figure, upper, lower, others, less, greater, number_sign, dot = _ascii_masks(values, at, spare, beyond)
+            figure, letter, others, less, greater, number_sign, dot = _ascii_masks(values, at, spare, beyond)
             valid = _below(left)
             start = masks[row + block, CHAR_START]
             if wanted & WANT_DIGITS:
@@ -258,29 +270,15 @@ def follow_runs(values, offsets, first, stop, wanted, masks, rows, facts, spare,
                 chars += _ones(start)
             if wanted & WANT_ENCODED:
                 # A run of 64 or more ends a block or begins one, so that what lies within a block need not be seen.
-                upper &= valid
-                lower &= valid
-                figure &= valid
-                alphabet = upper | lower | figure | (others & valid)
-                lead = _trailing_zeros(~alphabet)
-                if encoded_run:
-                    reach = _below(lead)
-                    has_upper |= upper & reach != ZERO
-                    has_lower |= lower & reach != ZERO
-                    has_digit |= figure & reach != ZERO
-                if lead < 64:
-                    kinds = np.int64(has_upper) + np.int64(has_lower) + np.int64(has_digit)
-                    if encoded_run + lead >= SHORTEST_ENCODED and kinds >= 2:
-                        encoded += encoded_run + lead
-                    encoded_run = _leading_zeros(~alphabet)
-                    reach = ~_below(64 - encoded_run)
-                    has_upper = upper & reach != ZERO
-                    has_lower = lower & reach != ZERO
-                    has_digit = figure & reach != ZERO
-                else:
-                    if encoded_run == 0:
-                        has_upper, has_lower, has_digit = upper != ZERO, lower != ZERO, figure != ZERO
+                blank = ~((letter | figure | others) & valid)
+                if blank == ZERO:
                     encoded_run += 64
+                else:
+                    encoded_run += _trailing_zeros(blank)
+                    if encoded_run >= SHORTEST_ENCODED:
+                        run_end = at + _trailing_zeros(blank)
+                        encoded += encoded_run * _is_mixed(values, run_end - encoded_run, run_end)
+                    encoded_run = _leading_zeros(blank)
         facts[document, DIGITS] = digits
         facts[document, LONGEST_DIGITS] = longest_digits
         facts[document, SYMBOLS] = symbols

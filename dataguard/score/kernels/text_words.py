@@ -25,13 +25,11 @@ from numba.extending import intrinsic
 from dataguard.core.compiled import kernel, part
 
 __all__ = [
-    "ALPHA_WORDS",
     "DISTINCT",
     "LONGEST_WORD",
     "NUM_FACTS",
     "NUM_LOGS",
     "PLACES",
-    "WANT_ALPHA",
     "WANT_ENTROPY",
     "WANT_NUMBERS",
     "number_words",
@@ -40,19 +38,20 @@ __all__ = [
 ir = cgutils.ir
 
 # Columns of the facts, one row a document.
-LONGEST_WORD, ALPHA_WORDS, DISTINCT, NUM_FACTS = 0, 1, 2, 3
+LONGEST_WORD, DISTINCT, NUM_FACTS = 0, 1, 2
 
 # What is wanted beyond the longest word. Entropy needs numbers.
-WANT_ALPHA, WANT_NUMBERS, WANT_ENTROPY = 1, 2, 4
+WANT_NUMBERS, WANT_ENTROPY = 1, 2
 
 NUM_LOGS = 4096
 """Length of the table of c * log2(c)."""
 PLACES = 1024
 """Length of each list of places."""
-MOST_IN_BLOCK = 64
+MOST_IN_BLOCK = 128
+"""Places that one block may write: 64, what is left of the block before, and up to three too many."""
 
 # Columns of the masks, as in text_classes (held equal by test).
-CHAR_START, WORD_START, WORD_END, WORD_ALPHA = 0, 3, 4, 5
+CHAR_START, WORD_START, WORD_END = 0, 3, 4
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 ZERO, ONE = np.uint64(0), np.uint64(1)
@@ -131,39 +130,89 @@ def _chars(masks, row, start, stop):  # type: ignore[no-untyped-def]
 
 
 @part()
-def _has_alpha(masks, row, start, stop):  # type: ignore[no-untyped-def]
-    """Whether an alphabetic character begins in the document's bytes start:stop, which are not empty."""
-    first, last = start >> 6, (stop - 1) >> 6
-    head, tail = ~_below(start & 63), _below(((stop - 1) & 63) + 1)
-    if first == last:
-        return masks[row + first, WORD_ALPHA] & head & tail != ZERO
-    if masks[row + first, WORD_ALPHA] & head or masks[row + last, WORD_ALPHA] & tail:
-        return True
-    for block in range(first + 1, last):  # noqa: SIM110 - a kernel knows no any()
-        if masks[row + block, WORD_ALPHA]:
-            return True
-    return False
+def _places(beginnings, endings, base, starts, ends):  # type: ignore[no-untyped-def]
+    """Where words begin and end in a block, from the places of `starts` and `ends` on.
+
+    They take turns, so that their numbers differ by one at most. Four are taken at a time; what that writes too much
+    is written over.
+    """
+    for i in range(0, max(_ones(beginnings), _ones(endings)), 4):
+        for k in range(4):
+            starts[i + k] = base + _trailing_zeros(beginnings)
+            ends[i + k] = base + _trailing_zeros(endings)
+            beginnings &= beginnings - ONE
+            endings &= endings - ONE
 
 
 @part()
-def _key(values, start, stop):  # type: ignore[no-untyped-def]
-    """Of up to 8 bytes the bytes themselves, of more a 64-bit hash."""
-    length = stop - start
-    if length <= 8:
-        if start + 8 <= len(values):
-            return _load(values, start) & (ALL >> np.uint64(64 - 8 * length))
-        word = ZERO
-        for i in range(length):
-            word |= np.uint64(values[start + i]) << np.uint64(8 * i)
-        return word
-    state = SECRET_1 ^ np.uint64(length)
+def _long_key(values, start, stop):  # type: ignore[no-untyped-def]
+    """A 64-bit hash of more than 16 bytes."""
+    state = SECRET_1 ^ np.uint64(stop - start)
     place = start
     while stop - place > 16:
         state = _fold(_load(values, place) ^ SECRET_2, _load(values, place + 8) ^ state)
         place += 16
-    # The last 9 to 16 bytes, as two words that may share bytes.
-    first = _load(values, place) if stop - place >= 8 else ZERO
-    return _fold(first ^ SECRET_2 ^ state, _load(values, stop - 8) ^ SECRET_3)
+    # The last 1 to 16 bytes, as two words that may share bytes with those before.
+    return _fold(_load(values, stop - 16) ^ SECRET_2 ^ state, _load(values, stop - 8) ^ SECRET_3)
+
+
+@part()
+def _short_key(values, start, size):  # type: ignore[no-untyped-def]
+    """The bytes, less than 8 of them, taken one by one: `_load` might read past the end."""
+    word = ZERO
+    for i in range(size):
+        word |= np.uint64(values[start + i]) << np.uint64(8 * i)
+    return word
+
+
+@part()
+def _make_keys(values, begin, starts, ends, num, keys):  # type: ignore[no-untyped-def]
+    """Of words of up to 8 bytes the bytes themselves, of longer ones a 64-bit hash; without a branch up to 16."""
+    last_load = len(values) - 8
+    for i in range(num):
+        start, size = begin + starts[i], ends[i] - starts[i]
+        stop = start + size
+        if start > last_load:
+            keys[i] = _short_key(values, start, size)
+        elif size > 16:
+            keys[i] = _long_key(values, start, stop)
+        else:
+            first = _load(values, start)
+            last = _load(values, max(start, stop - 8))
+            short = first & (ALL >> np.uint64(64 - 8 * min(size, 8)))
+            long = _fold(first ^ SECRET_2, last ^ SECRET_3 ^ np.uint64(size))
+            # All ones where size > 8.
+            keys[i] = short ^ (long & np.uint64((8 - size) >> 63))
+
+
+@part()
+def _enter(keys, starts, ends, num, table, ring, shift, stamp, sizes, counts, numbers, distinct):  # type: ignore[no-untyped-def]
+    """Number the words of these keys, count them, and give how many numbers there are then.
+
+    Whether a word is new cannot be foreseen, so that a branch on it would cost more than the rest: what differs is
+    masked.
+    """
+    for i in range(num):
+        key, size = keys[i], np.uint32(ends[i] - starts[i])
+        slot = (key * GOLDEN) >> shift
+        while True:
+            value = table[slot << ONE | ONE]
+            number = value & LOW_32
+            # 1 where the entry is of another generation, else 0.
+            new = (((value ^ stamp) >> HIGH_32) + LOW_32) >> HIGH_32
+            differs = (table[slot << ONE] ^ key) | np.uint64(sizes[number] ^ size)
+            if differs & (new - ONE) == ZERO:
+                break
+            slot = (slot + ONE) & ring
+        known = new - ONE
+        number = (number & known) | (distinct & ~known)
+        table[slot << ONE] = key
+        table[slot << ONE | ONE] = stamp | number
+        sizes[number] = size
+        counts[number] = (counts[number] & np.uint32(known & LOW_32)) + np.uint32(1)
+        distinct += new
+        numbers[i] = np.uint32(number)
+    return distinct
 
 
 @kernel(seconds=5)
@@ -178,6 +227,7 @@ def number_words(  # type: ignore[no-untyped-def]
     words,
     chars,
     places,
+    keys,
     table,
     sizes,
     counts,
@@ -202,7 +252,9 @@ def number_words(  # type: ignore[no-untyped-def]
     masks, rows, words, chars
         As `classify` wrote them; of each document the row of its first block, its words and its characters.
     places
-        int64 (2, PLACES), scratch.
+        int64 (3, PLACES), scratch.
+    keys
+        uint64[PLACES], scratch.
     table, sizes
         uint64 (2 * slots,) and uint32 (slots,); slots is a power of two.
     generation
@@ -216,85 +268,79 @@ def number_words(  # type: ignore[no-untyped-def]
         int64 (documents, NUM_FACTS) and float64 (documents,): rows first:stop are written as wanted.
     """
     slots = len(sizes)
-    starts, ends = places[0], places[1]
+    starts, ends, sizes_here = places[0], places[1], places[2]
     for document in range(first, stop):
-        begin = offsets[document]
-        length = offsets[document + 1] - begin
+        begin, num_words = offsets[document], words[document]
         row = rows[document]
-        plain = chars[document] == length
+        head = heads[document]
+        counts_here = counts[head : head + num_words + 1]
+        numbers_here = numbers[head : head + num_words + 1]
+        sums_here = sums[head : head + num_words + 1]
+        plain = chars[document] == offsets[document + 1] - begin
         room, shift = 2, np.uint64(63)
-        while room < 2 * words[document] and room < slots:
+        while room < 2 * num_words and room < slots:
             room *= 2
             shift -= ONE
-        most = room // 2
         ring = np.uint64(room - 1)
         stamp = (np.uint64(generation) + np.uint64(document - first)) << HIGH_32
-        longest = alpha = distinct = 0
+        longest = np.int64(0)
+        distinct = ZERO
         total = np.uint32(0)
-        at = heads[document]
-        place = at
-        num_starts = num_ends = 0
-        num_blocks = (length >> 6) + 1
+        done = num_starts = num_ends = 0
+        num_blocks = ((offsets[document + 1] - begin) >> 6) + 1
         for block in range(num_blocks):
-            left = masks[row + block, WORD_START]
-            while left:
-                starts[num_starts] = 64 * block + _trailing_zeros(left)
-                num_starts += 1
-                left &= left - ONE
-            left = masks[row + block, WORD_END]
-            while left:
-                ends[num_ends] = 64 * block + _trailing_zeros(left)
-                num_ends += 1
-                left &= left - ONE
+            beginnings, endings = masks[row + block, WORD_START], masks[row + block, WORD_END]
+            _places(beginnings, endings, 64 * block, starts[num_starts:], ends[num_ends:])
+            num_starts += _ones(beginnings)
+            num_ends += _ones(endings)
             if num_starts < PLACES - MOST_IN_BLOCK and block + 1 < num_blocks:
                 continue
-            for i in range(num_ends):
-                start, end = starts[i], ends[i]
-                size = end - start
-                num_chars = size if plain else _chars(masks, row, start, end)
-                longest = max(longest, num_chars)
-                if wanted & WANT_ALPHA:
-                    alpha += _has_alpha(masks, row, start, end)
-                if wanted & WANT_NUMBERS:
-                    key = _key(values, begin + start, begin + end)
-                    slot = np.int64((key * GOLDEN) >> shift)
-                    while True:
-                        value = table[2 * slot + 1]
-                        if value & ~LOW_32 != stamp:
-                            if distinct >= most:
-                                return document
-                            number = np.int64(distinct)
-                            table[2 * slot] = key
-                            table[2 * slot + 1] = stamp | np.uint64(number)
-                            sizes[number] = size
-                            counts[at + number] = 1
-                            distinct += 1
-                            break
-                        number = np.int64(value & LOW_32)
-                        if table[2 * slot] == key and sizes[number] == size:
-                            counts[at + number] += 1
-                            break
-                        slot = np.int64((np.uint64(slot) + ONE) & ring)
-                    numbers[place] = number
-                    sums[place] = total
-                    total += np.uint32(num_chars)
-                    place += 1
-            if num_starts > num_ends:
-                starts[0] = starts[num_ends]
+            if plain:
+                for i in range(num_ends):
+                    size = ends[i] - starts[i]
+                    longest = max(longest, size)
+                    sizes_here[i] = size
+            else:
+                for i in range(num_ends):
+                    size = _chars(masks, row, starts[i], ends[i])
+                    longest = max(longest, size)
+                    sizes_here[i] = size
+            if wanted & WANT_NUMBERS:
+                if np.int64(distinct) + num_ends > slots // 2 and room < 2 * num_words:
+                    return document
+                _make_keys(values, begin, starts, ends, num_ends, keys)
+                distinct = _enter(
+                    keys,
+                    starts,
+                    ends,
+                    num_ends,
+                    table,
+                    ring,
+                    shift,
+                    stamp,
+                    sizes,
+                    counts_here,
+                    numbers_here[done:],
+                    distinct,
+                )
+                sums_from = sums_here[done:]
+                for i in range(num_ends):
+                    sums_from[i] = total
+                    total += np.uint32(sizes_here[i])
+            done += num_ends
+            starts[0] = starts[num_ends]
             num_starts -= num_ends
             num_ends = 0
         facts[document, LONGEST_WORD] = longest
-        facts[document, ALPHA_WORDS] = alpha
         facts[document, DISTINCT] = distinct
         if wanted & WANT_NUMBERS:
-            sums[place] = total
+            sums_here[num_words] = total
         if wanted & WANT_ENTROPY:
             entropy[document] = 0.0
-            if distinct > 1:
+            if distinct > ONE:
                 repeated = 0.0
-                for each in range(distinct):
-                    count = np.int64(counts[at + each])
+                for each in range(np.int64(distinct)):
+                    count = np.int64(counts_here[each])
                     repeated += logs[count] if count < NUM_LOGS else count * np.log2(np.float64(count))
-                num_words = np.float64(words[document])
-                entropy[document] = max(0.0, np.log2(num_words) - repeated / num_words)
+                entropy[document] = max(0.0, np.log2(np.float64(num_words)) - repeated / np.float64(num_words))
     return stop
