@@ -13,9 +13,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from dataguard.corpus.scan import ScanJob, ShardScan, scan_shard
-from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
-from dataguard.corpus.storage import open_root
+from dataguard.corpus.scan import ScanJob, ShardScan, scan_shard, stored_digest
 from dataguard.errors import WriteFailed
 from dataguard.version import __version__
 
@@ -43,30 +41,17 @@ def scan_or_reuse(job: ScanJob, partial_dir: str) -> ShardScan:
         return scan_shard(job)
     path = Path(partial_dir) / f"{xxhash.xxh3_128_hexdigest(job.name.encode())}.scan"
     kept = _read(path)
-    if kept is not None and kept.version == __version__ and kept.job == job and kept.scan.digest == _digest(job):
+    if kept is not None and kept.version == __version__ and kept.job == job and _is_same(job, kept.scan):
         return kept.scan
     scan = scan_shard(job)
     _keep(path, KeptScan(version=__version__, job=job, scan=scan))
     return scan
 
 
-def _digest(job: ScanJob) -> str | None:
-    """The digest of the shard's bytes as they are now, None where they cannot be read."""
-    if job.trouble:
-        return None
-    shard = StoredShard(
-        open_root(job.root),
-        name=job.name,
-        path=job.path,
-        size_bytes=job.size_bytes,
-        compression=job.compression,
-        counter=ByteCounter(),
-        format_name=job.format,
-    )
-    try:
-        return shard_digest(shard)[0]
-    except OSError:
-        return None
+def _is_same(job: ScanJob, scan: ShardScan) -> bool:
+    """Whether a shard still holds the bytes that were scanned."""
+    stored = stored_digest(job)
+    return stored is not None and stored[0] == scan.digest
 
 
 def _read(path: Path) -> KeptScan | None:

@@ -22,7 +22,7 @@ from dataguard.corpus.recognition import format_named
 from dataguard.corpus.shard_file import ByteCounter, StoredShard, shard_digest
 from dataguard.corpus.storage import Compression, open_root
 
-__all__ = ["FindingRecord", "ScanJob", "ShardScan", "given_up", "scan_shard"]
+__all__ = ["FindingRecord", "ScanJob", "ShardScan", "given_up", "scan_shard", "stored_digest"]
 
 _PACKED = (".zst", ".gz", ".zstd", ".gzip")
 
@@ -143,9 +143,35 @@ def _without_half(job: ScanJob, shard: StoredShard, gone: list[str], counter: By
     return _excluded(job, "missing-half", f"{', '.join(gone)} is missing, there is only {there}", "", counter)
 
 
-def given_up(job: ScanJob, code: str, detail: str) -> ShardScan:
-    """The scan of a shard that nobody could finish: it is excluded, with that finding."""
-    return _excluded(job, code, detail, "", ByteCounter())
+def given_up(job: ScanJob, code: str, detail: str, stored: tuple[str, int] | None) -> ShardScan:
+    """The scan of a shard that nobody could finish: it is excluded, with that finding.
+
+    Parameters
+    ----------
+    stored
+        Digest and size of its bytes, where those could be read.
+    """
+    digest, size_bytes = stored or ("", None)
+    return _excluded(job, code, detail, digest, ByteCounter(), size_bytes=size_bytes)
+
+
+def stored_digest(job: ScanJob) -> tuple[str, int] | None:
+    """Digest and size of a shard's bytes as they are now, None where they cannot be read."""
+    if job.trouble:
+        return None
+    shard = StoredShard(
+        open_root(job.root),
+        name=job.name,
+        path=job.path,
+        size_bytes=job.size_bytes,
+        compression=job.compression,
+        counter=ByteCounter(),
+        format_name=job.format,
+    )
+    try:
+        return shard_digest(shard)
+    except OSError:
+        return None
 
 
 def _scan(job: ScanJob, shard: StoredShard, digest: str, size_bytes: int, counter: ByteCounter) -> ShardScan:

@@ -6,7 +6,8 @@ caller's ``__main__``, no state shared. It takes one job at a time, so the paren
 when its socket closed.
 
 With a time limit for each shard (``--isolate``) every scan is a worker's, be it the only one: a reader that hangs is
-killed, a reader that dies is replaced, either becomes a finding about its shard, and the others go on.
+killed, a reader that dies is replaced, either becomes a finding about its shard, and the others go on. The shard's
+bytes are then hashed by another worker, under the same limit, so that a changed file is known from the one that failed.
 
 Workers stand in process groups of their own: Ctrl-C reaches the parent alone, which ends them. A parent that dies
 closes the sockets, and the workers end by themselves.
@@ -30,7 +31,7 @@ from socket import socketpair
 import msgspec
 
 from dataguard.corpus.environment import child_environment
-from dataguard.corpus.scan import ScanJob, ShardScan, given_up
+from dataguard.corpus.scan import ScanJob, ShardScan, given_up, stored_digest
 from dataguard.errors import EnvironmentFailed
 
 __all__ = ["scan_all"]
@@ -45,6 +46,8 @@ class _Failure(msgspec.Struct, frozen=True, kw_only=True):
 class _Task(msgspec.Struct, frozen=True, kw_only=True):
     job: ScanJob
     partial_dir: str
+    only_digest: bool
+    """Whether the shard's bytes are only hashed, because a scan of it was given up."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -96,6 +99,7 @@ def scan_all(
         finding about the shard instead.
     """
     waiting = deque(sorted(range(len(jobs)), key=lambda i: (-jobs[i].size_bytes, i)))
+    given: dict[int, _LostError] = {}  # jobs that were given up: only their digests are wanted
     if num_workers <= 1 and timeout_seconds is None:
         for index in waiting:
             yield index, scan(jobs[index], partial_dir)
@@ -106,18 +110,25 @@ def scan_all(
         while workers:
             worker = _next_heard(workers)
             if worker.job >= 0:
+                index, job = worker.job, jobs[worker.job]
+                answer: ShardScan | tuple[str, int] | None = None
                 try:
-                    answer = _take(worker, jobs[worker.job])
+                    answer = _take(worker, job)
                 except _LostError as lost:
-                    job = jobs[worker.job]
                     if timeout_seconds is None:
                         raise _died(job, lost) from lost
-                    answer = given_up(job, lost.code, lost.detail)
                     workers.remove(worker)
                     _end([worker])
+                    if index not in given:
+                        given[index] = lost
+                        waiting.appendleft(index)
+                        workers.append(_start())
+                        continue
                     if waiting:
                         workers.append(_start())
-                yield worker.job, answer
+                if not isinstance(answer, ShardScan):
+                    answer = given_up(job, given[index].code, given[index].detail, answer)
+                yield index, answer
             else:
                 _begin(worker)
             if worker in workers:
@@ -125,7 +136,9 @@ def scan_all(
                     workers.remove(worker)
                     _end([worker])
                     continue
-                _give(worker, waiting.popleft(), jobs, partial_dir, timeout_seconds)
+                index = waiting.popleft()
+                task = _Task(job=jobs[index], partial_dir=partial_dir, only_digest=index in given)
+                _give(worker, index, task, timeout_seconds)
     finally:
         _end(workers)
 
@@ -166,17 +179,15 @@ def _begin(worker: _Worker) -> None:
         raise EnvironmentFailed("a scan worker could not be started", found=_how_it_ended(worker)) from error
 
 
-def _give(
-    worker: _Worker, index: int, jobs: Sequence[ScanJob], partial_dir: str, timeout_seconds: float | None
-) -> None:
+def _give(worker: _Worker, index: int, task: _Task, timeout_seconds: float | None) -> None:
     worker.job = index
     worker.deadline = math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds
-    task = msgspec.msgpack.encode(_Task(job=jobs[index], partial_dir=partial_dir))
     with suppress(OSError):  # a worker that is gone is found to be so when it is listened to
-        worker.connection.send_bytes(task)
+        worker.connection.send_bytes(msgspec.msgpack.encode(task))
 
 
-def _take(worker: _Worker, job: ScanJob) -> ShardScan:
+def _take(worker: _Worker, job: ScanJob) -> ShardScan | tuple[str, int] | None:
+    """The scan of a worker's job, or the digest and size where only those were asked for."""
     if not worker.connection.poll():
         raise _LostError("reader-hung", "its scan did not end within the time limit, and was killed")
     try:
@@ -185,6 +196,8 @@ def _take(worker: _Worker, job: ScanJob) -> ShardScan:
         raise _LostError("reader-died", f"the process that read it ended with {_how_it_ended(worker)}") from error
     if kind == b"scan":
         return msgspec.msgpack.decode(answer, type=ShardScan)
+    if kind == b"digest":
+        return msgspec.msgpack.decode(answer, type=tuple[str, int] | None)
     if kind == b"environment":
         raise EnvironmentFailed(f"the scan of shard {job.name} was stopped", found=answer.decode())
     failure = msgspec.msgpack.decode(answer, type=_Failure)
@@ -235,7 +248,10 @@ def _work(descriptor: int) -> None:
         except (EOFError, ConnectionResetError):
             return
         try:
-            kind, answer = b"scan", msgspec.msgpack.encode(scan_or_reuse(task.job, task.partial_dir))
+            if task.only_digest:
+                kind, answer = b"digest", msgspec.msgpack.encode(stored_digest(task.job))
+            else:
+                kind, answer = b"scan", msgspec.msgpack.encode(scan_or_reuse(task.job, task.partial_dir))
         except EnvironmentFailed as error:
             kind, answer = b"environment", str(error).encode()
         except Exception:  # noqa: BLE001 - handed to the parent, which raises it

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import xxhash
 
 from dataguard.cli.main import main
 from dataguard.corpus.build import BuildResult, build_manifest
@@ -65,7 +66,7 @@ def _codes(result: BuildResult) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_each_bad_reader_costs_its_shard(web: Path, num_workers: int) -> None:
-    result = build_manifest([f"{web}/web"], num_workers=num_workers, timeout_seconds=1.5)
+    result = build_manifest([f"{web}/web"], num_workers=num_workers, timeout_seconds=3)
     codes = _codes(result)
     assert codes["dies.jsonl"] == ("reader-died", "the process that read it ended with signal 9")
     assert codes["hangs.jsonl"][0] == "reader-hung"
@@ -75,6 +76,28 @@ def test_each_bad_reader_costs_its_shard(web: Path, num_workers: int) -> None:
     (source,) = result.account.sources
     assert (source.num_shards, source.num_clean, source.num_excluded) == (6, 2, 4)
     assert (source.num_rows, source.num_delivered) == (4, 4)
+    for shard in result.manifest.shards:  # given up or not, a file is known by its bytes
+        content = (web / "web" / shard.path).read_bytes()
+        assert (shard.digest, shard.size_bytes) == (xxhash.xxh3_128_hexdigest(content), len(content))
+
+
+def test_a_file_that_cannot_be_hashed_in_time_either_has_no_digest(web: Path) -> None:
+    site = web / "site/sitecustomize.py"
+    put(site, site.read_bytes() + textwrap.dedent("""
+        if "dataguard.corpus.scan_pool" in sys.orig_argv:
+            from dataguard.corpus import scan
+            digest = scan.shard_digest
+            def hash_or_hang(shard):
+                if shard.path == "hangs.jsonl":
+                    time.sleep(600)
+                return digest(shard)
+            scan.shard_digest = hash_or_hang
+    """).encode())  # fmt: skip
+    (web / "web/dies.jsonl").unlink()
+    result = build_manifest([f"{web}/web"], num_workers=2, timeout_seconds=3)
+    digests = {shard.path: shard.digest for shard in result.manifest.shards}
+    assert _codes(result)["hangs.jsonl"][0] == "reader-hung"
+    assert [path for path, digest in digests.items() if not digest] == ["hangs.jsonl"]
 
 
 def test_the_command_ends_with_3_and_is_not_left_hanging(

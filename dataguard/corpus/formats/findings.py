@@ -49,7 +49,7 @@ _RECORDS = {
     "unreadable-group": "the row group that holds the row cannot be decoded",
 }
 _FLAGGED = {
-    "footer-disagrees": "the footer of the Arrow file has another schema than the message in front, which is what counts",
+    "footer-disagrees": "the schema in the footer of the Arrow file is not that of the message in front, which counts",
     "index-disagrees": "the index of the dataset says otherwise than the shard; what the shard says is delivered",
     "not-in-index": "no index of a dataset lists the shard; what the shard says is delivered",
     "bad-member-header": "a header of the archive makes no sense; the whole records before it are delivered",
