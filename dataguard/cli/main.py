@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 import click
 
 from dataguard.cli import failures, output
+from dataguard.cli.compiling import CompilationNote
 from dataguard.cli.lazy import Entry, LazyGroup, debug_option
+from dataguard.core.compiled import on_compilation
 from dataguard.version import __version__
 
 __all__ = ["COMMANDS", "group", "main"]
@@ -49,6 +51,7 @@ COMMANDS = (
     _entry(_KEEP, "compact", "tidy", "Merge the sealed files of all ranks for quick answers."),
     _entry(_ELSE, "demo", "demo", "The whole story on this machine, in less than a minute."),
     _entry(_ELSE, "schema", "schema", "The JSON Schema of a document."),
+    _entry(_ELSE, "warmup", "warmup", "Compile all kernels ahead, here or into a shared folder."),
 )
 
 _EPILOG = (
@@ -79,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     output.prepare()
+    on_compilation(CompilationNote())
     code = _guarded(lambda: _invoke(words), debug=debug)
     output.finish()
     return code

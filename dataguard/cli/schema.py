@@ -43,6 +43,7 @@ DOCUMENTS = {
     "seen": "dataguard.replay.answers:SeenAnswer",
     "tidied": "dataguard.run.tidy:TidiedAttempt",
     "verify": "dataguard.replay.answers:VerifyAnswer",
+    "warmup": "dataguard.cli.warmup:WarmedUp",
     "where": "dataguard.replay.answers:WhereAnswer",
 }
 """Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct (or one of several).

@@ -24,9 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Compiling", "kernel", "on_compilation", "part"]
-
-_PACKAGE = __name__.partition(".")[0]
+__all__ = ["Compiling", "Kernel", "kernel", "kernels", "on_compilation", "part"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +39,32 @@ class Compiling:
     """Whether the result can be kept on disk, as far as is known before."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A kernel of a module that is imported, as it stands now."""
+
+    name: str
+    """Its module and name, with a dot between."""
+    num_variants: int
+    """For how many sets of argument types it is ready."""
+    num_from_cache: int
+    """How many of these came from the cache."""
+    folder: str | None
+    """Where what is compiled of it is kept; None where it is not."""
+
+
 Hook = Callable[[Compiling], None]
 
 _hook: Hook | None = None
-_entries: dict[Any, float] = {}
+_entries: dict[Any, _Entry] = {}
 _listening: list[Any] = []
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    seconds: float
+    dispatcher: Any
+    is_kept: bool
 
 
 def on_compilation(hook: Hook | None) -> Hook | None:
@@ -85,8 +104,10 @@ def kernel(*, seconds: float = 2.0) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         _listen()
         dispatcher = _njit(function, nogil=True)
-        _entries[function] = seconds
-        _keep(dispatcher)
+        entry = _Entry(seconds=seconds, dispatcher=dispatcher, is_kept=False)
+        if dispatcher is not function:  # as it is where compilation is switched off: NUMBA_DISABLE_JIT
+            _entries[function] = entry
+            _keep(entry)
         return dispatcher
 
     return decorate
@@ -108,22 +129,38 @@ def part(*, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+def kernels() -> tuple[Kernel, ...]:
+    """Every kernel of the modules imported so far, in the order they were decorated."""
+    return tuple(
+        Kernel(
+            name=_name_of(function),
+            num_variants=len(entry.dispatcher.signatures),
+            num_from_cache=sum(entry.dispatcher.stats.cache_hits.values()),
+            folder=entry.dispatcher.stats.cache_path if entry.is_kept else None,
+        )
+        for function, entry in _entries.items()
+    )
+
+
+def _name_of(function: Any) -> str:
+    return f"{function.__module__}.{function.__name__}"
+
+
 def _njit(function: Callable[..., Any], **options: Any) -> Any:
     import numba
 
     return numba.njit(error_model="numpy", **options)(function)
 
 
-def _keep(dispatcher: Any) -> None:
+def _keep(entry: _Entry) -> None:
     """Keep what is compiled on disk where some folder can be written; see points 2 and 3 above."""
-    if not hasattr(dispatcher, "enable_caching"):
-        return  # compilation is switched off (NUMBA_DISABLE_JIT), and this is the function itself
     try:
-        dispatcher.enable_caching()
+        entry.dispatcher.enable_caching()
     except RuntimeError:  # numba found no folder
         return
+    entry.is_kept = True
     # numba offers no place to say that a broken cache is a miss, so the two doors of this one cache are hung anew.
-    cache = dispatcher._cache
+    cache = entry.dispatcher._cache
     load, save = cache.load_overload, cache.save_overload
 
     def load_or_miss(*arguments: Any) -> Any:
@@ -134,21 +171,18 @@ def _keep(dispatcher: Any) -> None:
 
     def save_if_possible(*arguments: Any) -> None:
         try:
-            save(*arguments)
+            try:
+                save(*arguments)
+            except OSError:
+                raise
+            except Exception:  # noqa: BLE001 - the index that is there does not unpickle: begin it anew
+                cache.flush()
+                save(*arguments)
         except OSError:
+            entry.is_kept = False
             cache.disable()
-        except Exception:  # noqa: BLE001 - the index that is there does not unpickle: begin it anew
-            _save_anew(cache, save, arguments)
 
     cache.load_overload, cache.save_overload = load_or_miss, save_if_possible
-
-
-def _save_anew(cache: Any, save: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    try:
-        cache.flush()
-        save(*arguments)
-    except OSError:
-        cache.disable()
 
 
 def _listen() -> None:
@@ -159,12 +193,10 @@ def _listen() -> None:
 
     class Listener(event.Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
-            dispatcher = event.data["dispatcher"]
-            seconds = _entries.get(dispatcher.py_func)
-            if _hook is not None and seconds is not None and dispatcher.py_func.__module__.startswith(_PACKAGE):
-                function = dispatcher.py_func
-                kept = dispatcher.stats.cache_path is not None
-                _hook(Compiling(kernel=f"{function.__module__}.{function.__name__}", seconds=seconds, kept=kept))
+            function = event.data["dispatcher"].py_func
+            entry = _entries.get(function)
+            if _hook is not None and entry is not None:
+                _hook(Compiling(kernel=_name_of(function), seconds=entry.seconds, kept=entry.is_kept))
 
         def on_end(self, event: Any) -> None:
             """Nothing: whoever waited gets the kernel's answer."""
