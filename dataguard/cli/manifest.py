@@ -142,8 +142,12 @@ def show(manifest: Path, list_shards: bool, list_rejected: bool, as_json: bool) 
 @root_option
 @json_option
 def verify(manifest: Path, roots: dict[str, Path], as_json: bool) -> int:
-    """Hash every shard again and name each that is changed or missing."""
+    """Hash every shard again and name each that is changed or missing.
+
+    Data files that lie beside the shards and are not in the manifest are named too; they are no failure.
+    """
     from dataguard.corpus.corpus import Corpus
+    from dataguard.corpus.newcomers import files_beside
     from dataguard.corpus.verify import verify_shards
     from dataguard.report import manifest_documents
     from dataguard.report.manifest import render_verified
@@ -152,7 +156,8 @@ def verify(manifest: Path, roots: dict[str, Path], as_json: bool) -> int:
     total_bytes = sum(shard.size_bytes for shard in corpus.manifest.shards)
     with output.progress("hashing", unit="bytes", total=total_bytes) as shown:
         checks = list(verify_shards(corpus, progress=lambda _, done_bytes: shown(done_bytes)))
-    document = manifest_documents.verified(_shown(manifest), corpus.manifest, checks)
+    beside = files_beside(corpus, manifest_path=manifest)
+    document = manifest_documents.verified(_shown(manifest), corpus.manifest, checks, new_files=beside)
     output.answer(document, _by_line(render_verified), json=as_json)
     if document.num_changed or document.num_missing:
         return 1

@@ -26,6 +26,7 @@ __all__ = [
     "STEPS",
     "attempt_option",
     "batch_option",
+    "cache_dir_option",
     "dry_run_option",
     "geometry_options",
     "json_option",
@@ -120,6 +121,23 @@ root_option = click.option(
     "--root", "roots", type=NAMED_PATH, multiple=True, callback=_as_dict, help="Where a source lies now. Repeatable."
 )
 """``roots: dict[str, str]``, folders or URLs."""
+
+
+def _move_cache(ctx: click.Context, param: click.Parameter, folder: Path | None) -> None:
+    if folder is not None:
+        from dataguard.corpus.environment import move_cache
+
+        ctx.call_on_close(move_cache(str(folder.absolute())))
+
+
+cache_dir_option = click.option(
+    "--cache-dir",
+    type=PATH,
+    expose_value=False,
+    callback=_move_cache,
+    help="A folder on a local disk for shards that must be kept decoded.  [default: DATAGUARD_CACHE_DIR]",
+)
+"""No value: it moves the cache for as long as the command runs."""
 
 reason_option = click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the journal.")
 """``reason: str``."""

@@ -12,6 +12,7 @@ from dataguard.cli.making import given, make_plan
 from dataguard.cli.options import (
     PATH,
     attempt_option,
+    cache_dir_option,
     geometry_options,
     json_option,
     plan_options,
@@ -48,6 +49,7 @@ _AMENDABLE = {"global_batch", "weights"}
 )
 @click.option("--spool", type=PATH, help="A folder on a local disk for hot files, where RUN is far or slow.")
 @root_option
+@cache_dir_option
 @json_option
 def rehearse(
     manifest: Path | None,

@@ -11,6 +11,7 @@ from dataguard.cli.inspect import asked_steps
 from dataguard.cli.options import (
     attempt_option,
     batch_option,
+    cache_dir_option,
     json_option,
     out_option,
     rank_option,
@@ -31,6 +32,7 @@ __all__ = ["replay"]
 @attempt_option
 @out_option("A folder for samples.parquet: address, shard, row, status, digests, text or ids.", required=False)
 @root_option
+@cache_dir_option
 @json_option
 def replay(
     run: Path,

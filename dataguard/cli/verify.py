@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dataguard.cli import output
-from dataguard.cli.options import attempt_option, json_option, root_option, run_argument
+from dataguard.cli.options import attempt_option, cache_dir_option, json_option, root_option, run_argument
 from dataguard.errors import AnswerNo
 
 __all__ = ["verify"]
@@ -18,6 +18,7 @@ __all__ = ["verify"]
 @click.option("--data/--no-data", default=True, show_default=True, help="Rebuild every step and compare digests.")
 @attempt_option
 @root_option
+@cache_dir_option
 @json_option
 def verify(run: Path, data: bool, attempt: int | None, roots: dict[str, Path], as_json: bool) -> int:
     """Check that journal, index, plan and data agree: exactly once, digests, gaps.

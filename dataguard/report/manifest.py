@@ -104,6 +104,10 @@ def render_verified(verified: ManifestVerified) -> Iterator[str]:
         (verified.num_without_digest, "without a digest"),
     )  # fmt: skip
     told = "".join(f", {number:,} {word}" for number, word in others if number)
+    for name in verified.new_files[:_FEW]:
+        yield f"{name} is not in the manifest"
+    if len(verified.new_files) > _FEW:
+        yield f"{len(verified.new_files) - _FEW:,} more files beside the shards are not in the manifest"
     yield (
         f"{verified.path}: {verified.num_same:,} of {_some(verified.num_shards, 'shard')} hold the bytes they held"
         f"{told} ({verified.checked_bytes:,} bytes read)"

@@ -170,6 +170,8 @@ class ManifestVerified(msgspec.Struct, frozen=True, kw_only=True):
     checked_bytes: int
     findings: tuple[ShardVerified, ...]
     """Every shard that is not the same."""
+    new_files: tuple[str, ...]
+    """``SOURCE/path`` of data files beside the shards that the manifest does not have; no failure."""
 
 
 def built(
@@ -252,8 +254,10 @@ def shards_shown(manifest: Manifest) -> Iterator[ShardShown]:
         )
 
 
-def verified(path: str, manifest: Manifest, checks: Sequence[ShardCheck]) -> ManifestVerified:
-    """What became of every shard."""
+def verified(
+    path: str, manifest: Manifest, checks: Sequence[ShardCheck], *, new_files: Sequence[str]
+) -> ManifestVerified:
+    """What became of every shard, and what lies beside them now."""
 
     def number(state: str) -> int:
         return sum(check.state == state for check in checks)
@@ -282,6 +286,7 @@ def verified(path: str, manifest: Manifest, checks: Sequence[ShardCheck]) -> Man
             for check in checks
             if check.state != "same"
         ),
+        new_files=tuple(new_files),
     )
 
 
