@@ -8,7 +8,7 @@ slot that delivers nothing is an empty record (or a row of zeros), masked. The l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,8 @@ class Microbatch:
     ids: NDArray[Any] | None
     """Form window: int32 (int64 where ids need it), shape (microbatch_size, seq_len)."""
     mask: NDArray[np.bool_]
-    """True where it counts: shape (microbatch_size,) for documents, (microbatch_size, seq_len) for windows."""
+    """True where it counts, False where nothing is delivered or the gate masks what is.
+    Shape (microbatch_size,) for documents, (microbatch_size, seq_len) for windows."""
     lengths: NDArray[np.int64]
     """Bytes of a document, tokens of a window; 0 where nothing is delivered."""
     digests: tuple[bytes, ...]
@@ -93,17 +94,19 @@ def assemble(
     contents: Sequence[bytes | NDArray[Any] | None],
     seq_len: int | None = None,
     dtype: np.dtype[Any] | None = None,
+    masked: Mapping[int, NDArray[np.int64] | None] | None = None,
 ) -> Microbatch:
     """Put the contents of the slots together: bytes for documents, ids for windows, None where nothing is delivered.
 
-    `seq_len` and `dtype` are given for windows and left out for documents.
+    `seq_len` and `dtype` are given for windows and left out for documents. `masked` says, by place, what is delivered
+    and does not count: spans of positions, half-open, shape (k, 2), or None for all of the sample.
     """
     present = np.array([content is not None for content in contents], dtype=np.bool_)
     records: tuple[bytes, ...] | None = None
     ids: NDArray[Any] | None = None
     if seq_len is None:
         records = tuple(b"" if content is None else bytes(content) for content in contents)
-        mask = present
+        mask = present.copy()
         lengths = np.array([len(record) for record in records], dtype=np.int64)
         canonical: Sequence[bytes] = records
     else:
@@ -116,6 +119,12 @@ def assemble(
         canonical = [
             canonical_tokens(line) if there else b"" for line, there in zip(ids, present.tolist(), strict=True)
         ]
+    for place, spans in (masked or {}).items():
+        if spans is None:
+            mask[place] = False
+        else:
+            for start, stop in spans.tolist():
+                mask[place, start:stop] = False
     return Microbatch(
         address=address,
         attempt=attempt,

@@ -15,26 +15,33 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dataguard.core.address import Geometry
 from dataguard.core.microbatch import Microbatch
-from dataguard.errors import AttemptError, UsageError
+from dataguard.errors import AnswerNo, AttemptError, UsageError
 from dataguard.loader.feed import OnUnreadable
 from dataguard.loader.places import check_places
-from dataguard.loader.proposals import propose_unreadable
+from dataguard.loader.proposals import propose_met
 from dataguard.loader.walk import End
 from dataguard.loader.walking import Walking
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.state import JournalHead, LoaderState, read_state
 from dataguard.run.begin import begin_attempt
 from dataguard.run.events import RankPlace
+from dataguard.run.halting import record_halts
 from dataguard.run.join import join_attempt
 from dataguard.run.launch import AttemptRequest, environment_launch_id
+from dataguard.run.policies import GateChoice
 from dataguard.run.reached import reached_by_any
 from dataguard.run.run import Run
 from dataguard.run.writer import Fsync
+
+if TYPE_CHECKING:
+    from dataguard.gate.policy import Policy
+    from dataguard.score.profile import Profile
 
 __all__ = ["Loader"]
 
@@ -63,13 +70,17 @@ class Loader:
         Threads that read ahead (0 reads at hand-over), and microbatches they are ahead. They change nothing that is
         delivered.
     on_unreadable
-        ``withhold`` a slot whose row cannot be read (recorded as an exception), or ``halt``.
+        ``withhold`` a slot whose row cannot be read (recorded as an exception), or ``halt``. Default: as the policy
+        says, else ``withhold``.
     cache_bytes
         Bound of the cache of decoded blocks. Default: what the plan's windows need, at most 2 GiB.
     roots
         Where sources lie now, where that is another place than the run remembers.
     global_batch, corpus, weights
         What changes from this attempt's start on: batch size, corpus, weights.
+    policy, profile, vocab_size
+        What judges samples before they are delivered, as `Run.open` takes them. Default: what the run was opened with,
+        else what the attempt it forks from had, else what the run was created with.
     join_timeout_seconds
         How long a rank waits for rank 0.
     fsync
@@ -94,12 +105,15 @@ class Loader:
         launch_id: str | None = None,
         num_threads: int = 2,
         prefetch: int = 8,
-        on_unreadable: OnUnreadable = "withhold",
+        on_unreadable: OnUnreadable | None = None,
         cache_bytes: int | None = None,
         roots: Mapping[str, str] | None = None,
         global_batch: int | None = None,
         corpus: Any = None,
         weights: Mapping[str, Any] | None = None,
+        policy: str | Path | Policy | None = None,
+        profile: str | Path | Profile | None = None,
+        vocab_size: int | None = None,
         join_timeout_seconds: float = 120.0,
         fsync: Fsync = "seal",
     ) -> None:
@@ -137,6 +151,7 @@ class Loader:
             "manifest": None if corpus is None else corpus.manifest,
             "weights": weights,
             "epochs": epochs,
+            "gate": GateChoice.read(policy, profile, vocab_size).over(run.gate),
         }
         self._state: LoaderState | None = None
         self._walking: Walking | None = None
@@ -152,7 +167,12 @@ class Loader:
         """Record the next microbatch and hand it over."""
         if self._walking is None:
             self._walking = self._begin()
-        microbatch = self._walking.next()
+        try:
+            microbatch = self._walking.next()
+        except AnswerNo:
+            # The gate stops all ranks here: the record ends as at any other end.
+            self.close()
+            raise
         if microbatch is None:
             self.close()
             raise StopIteration
@@ -298,7 +318,8 @@ class Loader:
         if self.rank != 0:
             return join_attempt(self.run, asked, rank=self.rank, timeout_seconds=self._join_timeout_seconds)
         roots = dict(self._roots) if self._corpus is None else {**self._corpus.roots, **self._roots}
-        propose_unreadable(self.run)
+        record_halts(self.run)
+        propose_met(self.run, before_attempt=True)
         return begin_attempt(
             self.run,
             asked,

@@ -1,7 +1,8 @@
-"""Which shards should somebody look at, since rows of theirs could not be read?
+"""Which shards should somebody look at, since rows of theirs could not be read, or the gate says so?
 
-Ranks write exceptions and never the journal. Whoever may write it (rank 0 when an attempt begins or ends, and the
-command line) turns them into proposals: one a shard and attempt. A proposal has no effect until somebody acts on it.
+Ranks write exceptions and records, and never the journal. Whoever may write it (rank 0 when an attempt begins or ends,
+and the command line) turns them into proposals: one a shard, attempt and rule. A proposal has no effect until somebody
+acts on it. Shards that rules of the policy propose are in `shard_proposals`; here lies what both share.
 """
 
 from __future__ import annotations
@@ -11,16 +12,30 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from dataguard.errors import RunDamaged
-from dataguard.plan.slots import Exempted, next_substitute
+from dataguard.loader.shard_proposals import apply_proposals, propose_shards
+from dataguard.plan.slots import MAX_DRAWS, Exempted, next_substitute
+from dataguard.plan.stream import Samples, Stream
 from dataguard.run.begin import propose
 from dataguard.run.events import Proposed
 from dataguard.run.exceptions import read_exceptions
+from dataguard.run.policies import fill_of
 from dataguard.run.run import Run
 
-__all__ = ["propose_unreadable"]
+__all__ = ["propose_met", "propose_unreadable"]
 
 _MOST_ROWS = 256
 """Rows and positions that one proposal lists; of more only the number is told."""
+
+
+def propose_met(run: Run, *, before_attempt: bool = False) -> int:
+    """Propose whatever attempts met and could not decide; how many proposals were new.
+
+    With `before_attempt`, quarantine the shards of proposals that a policy wants applied at the next attempt.
+    """
+    count = propose_unreadable(run) + propose_shards(run)
+    if before_attempt:
+        apply_proposals(run)
+    return count
 
 
 def propose_unreadable(run: Run) -> int:
@@ -28,7 +43,9 @@ def propose_unreadable(run: Run) -> int:
     proposals = []
     tree = run.attempts()
     proposed = {
-        (entry.event.attempt, entry.event.shard) for entry in run.read().entries if isinstance(entry.event, Proposed)
+        (entry.event.attempt, entry.event.shard)
+        for entry in run.read().entries
+        if isinstance(entry.event, Proposed) and not entry.event.rule
     }
     for number in tree.numbers:
         try:
@@ -60,10 +77,13 @@ def propose_unreadable(run: Run) -> int:
 def _unreadable(run: Run, attempt: int, exceptions: Mapping[int, Exempted]) -> Iterator[tuple[str, int, int]]:
     """(shard, row, position) of every row that was asked for and not had: planned ones, and draws that failed too."""
     stream, withheld = run.stream_of(attempt), run.withheld_of(attempt)
-    substitutes = run.plan_of(attempt).document.fill == "substitute"
+    substitutes = fill_of(run, attempt) == "substitute"
     samples = stream.samples(np.array(sorted(exceptions), dtype=np.int64))
     held = (withheld.mask(samples.shard, samples.row) > 0) | samples.removed
     for i, position in enumerate(samples.position.tolist()):
+        if exceptions[position].failed:
+            yield from _failed(stream, samples, i, exceptions[position].failed)
+            continue
         if not held[i]:
             yield stream.manifest_set.shard_name(int(samples.shard[i])), int(samples.row[i]), position
         draw = -1
@@ -80,3 +100,14 @@ def _unreadable(run: Run, attempt: int, exceptions: Mapping[int, Exempted]) -> I
                 break
             yield stream.manifest_set.shard_name(found.shard), found.row, position
             draw = found.draw
+
+
+def _failed(stream: Stream, samples: Samples, i: int, failed: int) -> Iterator[tuple[str, int, int]]:
+    """The rows that an exception of an attempt with a policy names one by one."""
+    position = int(samples.position[i])
+    if failed & 1:
+        yield stream.manifest_set.shard_name(int(samples.shard[i])), int(samples.row[i]), position
+    for draw in range(MAX_DRAWS):
+        if failed >> (draw + 1) & 1:
+            _, shard, row = stream.substitute(position, int(samples.source[i]), int(samples.generation[i]), draw)
+            yield stream.manifest_set.shard_name(shard), row, position

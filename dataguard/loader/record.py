@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.core.microbatch import Microbatch
-from dataguard.loader.walk import Planned
 from dataguard.plan.slots import SlotStatus
+from dataguard.run.judging import Answers
 from dataguard.run.records import INDEX_RECORD
 
 __all__ = ["index_records"]
@@ -15,11 +15,21 @@ __all__ = ["index_records"]
 _STATUS = np.array(SlotStatus.SUBSTITUTED, dtype=np.uint8)
 
 
-def index_records(microbatch: Microbatch, planned: Planned) -> NDArray[np.void]:
-    """One INDEX_RECORD a slot, in slot order; the microbatch's digest stands on the first."""
+def index_records(
+    microbatch: Microbatch, *, events: NDArray[np.int64], answers: Answers | None = None
+) -> NDArray[np.void]:
+    """One index record a slot, in slot order; the microbatch's digest stands on the first.
+
+    Parameters
+    ----------
+    events
+        Journal event that withholds the planned row of each slot, 0 where none does; shape (n,).
+    answers
+        What the gate said of the slots; None in an attempt without a policy.
+    """
     size = len(microbatch)
     substituted = microbatch.status == _STATUS
-    records = np.zeros(size, dtype=INDEX_RECORD)
+    records: NDArray[np.void] = np.zeros(size, dtype=INDEX_RECORD if answers is None else answers.record)
     records["step"] = microbatch.address.step
     records["batch"] = microbatch.batch
     records["microbatch"] = microbatch.address.microbatch
@@ -35,6 +45,8 @@ def index_records(microbatch: Microbatch, planned: Planned) -> NDArray[np.void]:
         records["delivered_row"][substituted] = microbatch.delivered_row[substituted]
     records["length"] = microbatch.lengths
     records["digest"] = np.frombuffer(b"".join(digest[:8] for digest in microbatch.digests), dtype="V8")
-    records["event"] = planned.slots.event
+    records["event"] = events
     records["microbatch_digest"][0] = np.void(microbatch.digest)
+    if answers is not None:
+        answers.write(records)
     return records

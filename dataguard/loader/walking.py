@@ -12,17 +12,22 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
+import numpy as np
+
 from dataguard.core.microbatch import Microbatch
-from dataguard.errors import AttemptError, DataguardError, WriterConflict
+from dataguard.errors import AnswerNo, AttemptError, DataguardError, WriterConflict
+from dataguard.gate.verdict import Verdict
 from dataguard.loader.demand import demand_of
 from dataguard.loader.feed import Fed, Feeder, OnUnreadable
 from dataguard.loader.prefetch import ahead
-from dataguard.loader.proposals import propose_unreadable
-from dataguard.loader.record import index_records
+from dataguard.loader.proposals import propose_met
 from dataguard.loader.walk import End, Walk
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.begin import idle_skips
+from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, record_halts
 from dataguard.run.join import fence
+from dataguard.run.judging import Judge, Tally, judge_of
+from dataguard.run.policies import fill_of
 from dataguard.run.run import Run
 from dataguard.run.tidy import compact_ended
 from dataguard.run.writer import Fsync, RankWriter
@@ -44,7 +49,7 @@ class Walking:
         cache_bytes: int | None,
         num_threads: int,
         prefetch: int,
-        on_unreadable: OnUnreadable,
+        on_unreadable: OnUnreadable | None,
         fsync: Fsync,
     ) -> None:
         self.run = run
@@ -54,7 +59,9 @@ class Walking:
         stream = run.stream_of(attempt.number, bulk=True)
         steps = run.steps_of(attempt.number)
         demand = demand_of(plan, stream, attempt.geometry)
-        self.notes = (*demand.notes, *_without_effect(run, attempt))
+        judge = judge_of(run, attempt.number)
+        self.judge = judge
+        self.notes = (*demand.notes, *_without_effect(run, attempt), *_lacking(judge))
         self.reader = run.reader(
             attempt.number,
             roots=roots,
@@ -64,7 +71,7 @@ class Walking:
             stream=stream,
             steps=steps,
             withheld=run.withheld_of(attempt.number),
-            fill=plan.document.fill,
+            fill=fill_of(run, attempt.number),
             geometry=attempt.geometry,
             rank=rank,
             attempt=attempt.number,
@@ -76,7 +83,8 @@ class Walking:
             self.reader,
             manifest_set=stream.manifest_set,
             seq_len=plan.root.seq_len,
-            on_unreadable=on_unreadable,
+            on_unreadable=on_unreadable or ("withhold" if judge is None else judge.policy.on_unreadable),
+            judge=judge,
         )
         self._fed: Iterator[Fed] = ahead(feeder.feed, self.walk, num_threads=num_threads, depth=prefetch)
         head = run.head()
@@ -94,7 +102,13 @@ class Walking:
             fsync=fsync,
             fence=fence(run, attempt.number),
             background=num_threads > 0,
+            record=None if judge is None else judge.record,
         )
+        self._watch = None if judge is None else HaltWatch(run.layout, attempt.number)
+        self.tally = Tally.empty(0 if judge is None else len(judge.policy.rules))
+        """What the rules said of all that was handed over."""
+        self.num_verdicts = np.zeros(len(Verdict), np.int64)
+        """Slots handed over by verdict, those that were judged."""
         self.next_step = steps.next_delivered(attempt.fork_step)
         self._steps = steps
         # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
@@ -115,6 +129,8 @@ class Walking:
         What failed once fails for ever: going on behind a microbatch that was not handed over would leave a gap, and
         an end would be taken for the end of the stream.
         """
+        if isinstance(self._failure, AnswerNo):
+            raise self._failure
         if self._closed:
             return None
         if os.getpid() != self._pid:
@@ -137,14 +153,55 @@ class Walking:
 
     def _hand_over(self) -> Microbatch | None:
         fed = next(self._fed, None)
+        if fed is None or fed.planned.address.microbatch == 0:
+            self._look_for_halt(None if fed is None else fed.planned.address.step)
         if fed is None:
             return None
-        for exception in fed.exceptions:
+        for exception in fed.settled.exceptions:
             self.writer.append_exception(exception.record())
-        self.writer.append(index_records(fed.microbatch, fed.planned))
+        if fed.settled.stopped:
+            self._halt(fed)
+        self.writer.append(fed.records)
+        if fed.settled.answers is not None:
+            self.tally.add(fed.settled.answers.tally)
+            judged = fed.settled.answers.verdict[fed.settled.answers.judged]
+            self.num_verdicts += np.bincount(judged, minlength=len(Verdict))
         if fed.planned.last_of_step:
             self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
         return fed.microbatch
+
+    def _look_for_halt(self, step: int | None) -> None:
+        """Before a step (None: before the end): AnswerNo where the gate stops all ranks here."""
+        halt = None if self._watch is None else self._watch.lowest()
+        if halt is not None and (step is None or step >= halt.stop_step):
+            begun = self.next_step - 1 if self.next_step > halt.stop_step else None
+            raise answer_of(self.run, halt, begun_beyond=begun)
+
+    def _halt(self, fed: Fed) -> None:
+        """Publish that all ranks stop two steps on, before the microbatch is recorded and handed over."""
+        assert self.judge is not None
+        assert fed.settled.answers is not None
+        address, stopped = fed.planned.address, fed.settled.stopped[0]
+        bits = int(fed.settled.answers.rules[stopped.place])
+        rules = [rule for rule in self.judge.policy.rules if bits >> rule.bit & 1 and rule.verdict == Verdict.HALT]
+        after = self._steps.next_delivered(address.step + 1)
+        publish_halt(
+            self.run.layout,
+            Halt(
+                run=self.run.run_id,
+                attempt=self.attempt.number,
+                stop_step=self._steps.next_delivered(after + 1),
+                step=address.step,
+                rank=address.rank,
+                microbatch=address.microbatch,
+                slot=int(fed.planned.slots.slot[stopped.place]),
+                position=int(fed.planned.slots.position[stopped.place]),
+                shard=self.walk.stream.manifest_set.shard_name(stopped.shard),
+                row=stopped.row,
+                rules=tuple(rule.name for rule in rules),
+                signals=fed.settled.answers.values_of(stopped.place),
+            ),
+        )
 
     def close(self) -> None:
         """End threads, seal the record, and propose what was met on the way."""
@@ -163,7 +220,8 @@ class Walking:
         finally:
             self.writer.close()
         if self.rank == 0:
-            propose_unreadable(self.run)
+            record_halts(self.run)
+            propose_met(self.run)
             if self._tidying is None:
                 self._tidy()
             else:
@@ -175,6 +233,11 @@ class Walking:
             self.notes = (*self.notes, *compact_ended(Run.open(self.run.path), self.attempt.number))
         except DataguardError as error:
             self.notes = (*self.notes, f"earlier attempts could not be compacted: {str(error).splitlines()[0]}")
+
+
+def _lacking(judge: Judge | None) -> list[str]:
+    """Rules that are skipped everywhere, since what they need was not given."""
+    return [] if judge is None else [f"policy {judge.policy.name}, {problem.told()}" for problem in judge.gate.remarks]
 
 
 def _without_effect(run: Run, attempt: AttemptPlan) -> list[str]:

@@ -94,6 +94,12 @@ class AttemptPlan:
     withheld: tuple[Withheld, ...] = ()
     epochs: int | None = None
     """Whole epochs after which its stream is padding; None where it has no such end."""
+    policy: str | None = None
+    """Digest of the policy that judges its samples; None where nothing does."""
+    profile: str | None = None
+    """Digest of the reference profile that the policy goes by."""
+    vocab_size: int | None = None
+    """Ids below which the policy takes a token for one of the vocabulary."""
     spans: SpanSet = field(init=False, repr=False, compare=False)
     """The skips as one merged set."""
 
@@ -118,6 +124,8 @@ class AttemptPlan:
             )
         if self.epochs is not None and self.epochs < 1:
             raise AttemptError(f"attempt {self.number} of {self.epochs} epochs cannot be", allowed="at least 1")
+        if self.policy is None and (self.profile, self.vocab_size) != (None, None):
+            raise AttemptError(f"attempt {self.number} has a profile or a vocabulary size, and no policy to use it")
         check_starts("mixture", self.mixtures)
         check_starts("batch size", self.batch_sizes)
         for entry in self.planned_batch_sizes:
@@ -187,10 +195,11 @@ def check_fork(parent: AttemptPlan, fork_step: int, parent_next_step: int, *, fi
 def attempt_digest(root: Root, attempt: AttemptPlan) -> str:
     """SHA-256 over all that decides what an attempt delivers: equal for attempts that cannot be told apart by it.
 
-    Skips count as merged positions and withheld rows as a set, so neither order nor reasons matter. The places of
-    policy, reference profile and transform are kept, null for now.
+    Skips count as merged positions and withheld rows as a set, so neither order nor reasons matter. Policy and
+    reference profile are null in an attempt without, the vocabulary's size is left out; the place of a transform is
+    kept, null for now.
     """
-    document = {
+    document: dict[str, object] = {
         "root": root.digest,
         "mixtures": attempt.mixtures,
         "batch_sizes": attempt.batch_sizes,
@@ -204,10 +213,12 @@ def attempt_digest(root: Root, attempt: AttemptPlan) -> str:
             "microbatch_size": attempt.geometry.microbatch_size,
         },
         "epochs": attempt.epochs,
-        "policy": None,
-        "profile": None,
+        "policy": attempt.policy,
+        "profile": attempt.profile,
         "transform": None,
     }
+    if attempt.vocab_size is not None:
+        document["vocab_size"] = attempt.vocab_size
     return sha256_hex(b"dataguard-attempt-1" + canonical_json(document))
 
 

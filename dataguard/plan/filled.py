@@ -6,7 +6,7 @@ delivered and what is rebuilt cannot differ by how they were put together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ def fill_slots(
     manifests: ManifestSet,
     seq_len: int | None,
     dtype: np.dtype[Any],
+    masked: Mapping[int, NDArray[np.int64] | None] | None = None,
 ) -> Microbatch:
     """Make the microbatch of some slots.
 
@@ -47,6 +48,8 @@ def fill_slots(
         Tokens of a window; None for documents.
     dtype
         Of windows as delivered.
+    masked
+        By place: what is delivered and does not count, as `assemble` takes it.
     """
     return assemble(
         address=address,
@@ -64,4 +67,5 @@ def fill_slots(
         contents=contents,
         seq_len=seq_len,
         dtype=dtype,
+        masked=masked,
     )

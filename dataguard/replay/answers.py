@@ -64,7 +64,7 @@ class InspectedSample(msgspec.Struct, frozen=True, kw_only=True):
     shard: str
     row: int
     status: str
-    """live, substituted, quarantined, unreadable, skipped, ended or removed."""
+    """live, substituted, quarantined, unreadable, skipped, ended, refused or removed."""
     delivered: Delivered | None
     """The substitute's shard and row; null where the planned sample or nothing was delivered."""
     event: int | None
@@ -73,10 +73,21 @@ class InspectedSample(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a document, tokens of a window."""
     digest: str
     """First 8 bytes of xxh3-128 of the canonical bytes, hexadecimal."""
+    verdict: str | None = None
+    """pass, flag, mask, substitute or halt: of the first row judged in the slot, or of the one that halts; null in an
+    attempt without a policy and where nothing was judged."""
+    rules: tuple[str, ...] = ()
+    """Names of the rules that fired."""
+    headline: dict[str, float | None] | None = None
+    """The headline signals, as far as a byte says them; null for what could not be had."""
+    signals: dict[str, float] | None = None
+    """The policy's signals, to 10 bits; null where they are not kept, as of most that pass."""
 
 
 class InspectAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What every rank was fed at one step, worst first: withheld and substituted slots, then by address."""
+    """What every rank was fed at one step, worst first: gravest verdicts, then withheld and substituted slots, then by
+    address.
+    """
 
     step: int
     attempt: int
@@ -98,6 +109,8 @@ class InspectAnswer(msgspec.Struct, frozen=True, kw_only=True):
     damage: tuple[str, ...]
     """Files of the record that cannot be trusted, so that something may be missing; the command then ends with 3."""
     notes: tuple[str, ...]
+    policy: str | None = None
+    """Name of the attempt's policy."""
     samples: tuple[InspectedSample, ...]
 
 

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from dataguard.core.manifest import ManifestSet
 from dataguard.core.microbatch import NOTHING
 from dataguard.corpus.problems import RowProblem
+from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import SlotStatus
 from dataguard.replay.answers import Delivered, ReplayMicrobatch, ReplaySample, ReplayStatus
 from dataguard.replay.rebuild import Rebuilt
+from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX
 
 __all__ = ["compare_microbatch", "worst"]
 
@@ -73,6 +75,8 @@ def _sample(rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, sourc
     problem = rebuilt.problems.get(i)
     digest = microbatch.digests[i][:8]
     status, why = _judge(rebuilt, i, record, digest, problem)
+    if status in {"exact", "withheld"} and record is not None and (other := other_verdict(rebuilt, i, record)):
+        status, why = "differs", other
     substituted = planned.status[i] == SlotStatus.SUBSTITUTED
     return ReplaySample(
         slot=int(planned.slot[i]),
@@ -112,7 +116,43 @@ def _judge(
         return ("differs", _told(problem)) if problem is not None else ("exact", "not recorded; as the manifest has it")
     if record["digest"].tobytes() != digest:
         return "differs", _told(problem) if problem is not None else "the bytes are not those that were delivered"
-    return "exact", _told(problem) if problem is not None else None
+    status: ReplayStatus = "withheld" if planned.status[i] == SlotStatus.REFUSED else "exact"
+    return status, _told(problem) if problem is not None else None
+
+
+def other_verdict(rebuilt: Rebuilt, i: int, record: Any) -> str | None:
+    """Where the gate says otherwise now than the record does: of verdict, rules, headline bytes and signals."""
+    names = record.dtype.names
+    again: NDArray[np.void] = np.zeros(len(rebuilt.planned), record.dtype if rebuilt.answers is None else _as(rebuilt))
+    if rebuilt.answers is not None:
+        rebuilt.answers.write(again)
+    told = []
+    for name in names:
+        if name not in _JUDGED and not name.startswith((HEADLINE_PREFIX, SIGNAL_PREFIX)):
+            continue
+        if name not in (again.dtype.names or ()):
+            told.append(f"{name} {record[name]} recorded, no such signal now")
+        elif record[name].tobytes() != again[name][i].tobytes():
+            told.append(f"{name} {_value(name, record[name])} recorded, {_value(name, again[name][i])} judged now")
+    missing = sorted(set(again.dtype.names or ()) - set(names))
+    told += [f"{name} is not in the record" for name in missing if name.startswith((HEADLINE_PREFIX, SIGNAL_PREFIX))]
+    return "; ".join(told) or None
+
+
+_JUDGED = ("verdict", "rules")
+
+
+def _as(rebuilt: Rebuilt) -> np.dtype[np.void]:
+    assert rebuilt.answers is not None
+    return rebuilt.answers.record
+
+
+def _value(name: str, value: Any) -> str:
+    if name == "verdict":
+        return Verdict(int(value)).name.lower() if int(value) in set(Verdict) else str(int(value))
+    if name == "rules":
+        return f"{int(value):#x}"
+    return "none" if value != value else f"{value}"
 
 
 def _other_row(rebuilt: Rebuilt, i: int, record: Any) -> str | None:

@@ -9,6 +9,7 @@ import msgspec
 from dataguard.run.events import (
     AttemptBegun,
     Event,
+    Halted,
     Proposed,
     Quarantined,
     Released,
@@ -67,7 +68,7 @@ def read_log(run: Run) -> tuple[tuple[LogLine, ...], tuple[str, ...]]:
 def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
     if entry.number in revoked:
         return "revoked"
-    if isinstance(entry.event, RunCreated | AttemptBegun):
+    if isinstance(entry.event, RunCreated | AttemptBegun | Halted):
         return "done"
     if isinstance(entry.event, Proposed):
         return "proposed"
@@ -76,15 +77,20 @@ def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
 
 def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
     if isinstance(event, RunCreated):
-        return f"run {event.run} created: plan {event.plan[:16]}, skip mode {event.skip_mode}, fill {event.fill}"
+        policy = f", policy {event.policy[:16]}" if event.policy else ""
+        return (
+            f"run {event.run} created: plan {event.plan[:16]}, skip mode {event.skip_mode}, fill {event.fill}{policy}"
+        )
     if isinstance(event, AttemptBegun):
         parent = "" if event.parent is None else f" from attempt {event.parent}"
         reached = complete.get(event.attempt, event.fork_step)
         skips = f", {len(event.skips)} skips" if event.skips else ""
         withheld = f", {event.num_withheld:,} withheld" if event.num_withheld else ""
+        policy = f", policy {event.policy[:16]}" if event.policy else ""
         return (
             f"attempt {event.attempt}{parent}: steps {run.label(event.fork_step):,}:{run.label(reached):,}, "
             f"{event.world_size:,} ranks * microbatches of {event.microbatch_size:,}{skips}{withheld}"
+            f"{policy}"
         )
     if isinstance(event, SkipAdded):
         return (
@@ -98,6 +104,12 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
         return f"release {_record(event.shard, event.row)}" + (f": {event.reason}" if event.reason else "")
     if isinstance(event, Revoked):
         return f"revoke event {event.event}" + (f": {event.reason}" if event.reason else "")
+    if isinstance(event, Halted):
+        return (
+            f"attempt {event.attempt} stops before step {run.label(event.stop_step):,}: {event.shard}:{event.row} in "
+            f"step {run.label(event.step):,}, rank {event.rank}, microbatch {event.microbatch}, slot {event.slot}, by "
+            f"{', '.join(event.rules)}"
+        )
     return f"propose to {event.proposal} {_proposed(event)}: {event.reason}"
 
 

@@ -2,13 +2,15 @@
 
 Root, attempt, exceptions and step are all it takes: the attempt's steps give the positions, the stream the samples,
 the withheld set, fill and exceptions what each slot held, the reader the bytes. Nothing recorded of the step is used,
-so that comparing with the record proves something.
+so that comparing with the record proves something. In an attempt with a policy, the same gate judges again, through the
+same code as when it was delivered; of the exceptions only which rows could not be read is used there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from dataguard.core.address import Address
 from dataguard.core.microbatch import Microbatch
@@ -19,7 +21,10 @@ from dataguard.plan.filled import fill_slots
 from dataguard.plan.slots import PlannedSlots, plan_slots
 from dataguard.plan.steps import Steps
 from dataguard.run.exceptions import read_exceptions
+from dataguard.run.judging import Answers, judge_of
+from dataguard.run.policies import fill_of
 from dataguard.run.run import Run
+from dataguard.run.settling import Settler
 
 __all__ = ["Rebuilder", "Rebuilt"]
 
@@ -32,6 +37,8 @@ class Rebuilt:
     planned: PlannedSlots
     problems: Mapping[int, RowProblem]
     """By place in the microbatch: rows that cannot be read any more, or that hold other bytes now."""
+    answers: Answers | None = None
+    """What the gate says of the slots; None in an attempt without a policy."""
 
 
 class Rebuilder:
@@ -54,6 +61,15 @@ class Rebuilder:
         self.exceptions = read_exceptions(run.layout, attempt, range(self.attempt.geometry.world_size))
         self.reader: RowReader = run.reader(attempt, roots=roots, verify="tell")
         self.seq_len = self.plan.root.seq_len
+        self.fill = fill_of(run, attempt)
+        self.judge = judge_of(run, attempt)
+        self._settler = Settler(
+            partial(slot_contents, self.reader, seq_len=self.seq_len),
+            stream=self.stream,
+            withheld=self.withheld,
+            fill=self.fill,
+            judge=self.judge,
+        )
 
     def step(self, step: int, *, rank: int | None = None) -> Iterator[Rebuilt]:
         """All microbatches of a step (counted from 0), or one rank's, in order of rank and microbatch."""
@@ -65,10 +81,10 @@ class Rebuilder:
                 batch,
                 self.stream,
                 self.withheld,
-                fill=self.plan.document.fill,
+                fill=self.fill,
                 slots=range(each * share, (each + 1) * share),
                 epochs=self.attempt.epochs,
-                exceptions=self.exceptions,
+                exceptions=self.exceptions if self.judge is None else None,
             )
             for microbatch in range(share // size):
                 slots = planned.part(microbatch * size, (microbatch + 1) * size)
@@ -76,7 +92,13 @@ class Rebuilder:
                 yield self._microbatch(address, batch.batch, slots)
 
     def _microbatch(self, address: Address, batch: int, slots: PlannedSlots) -> Rebuilt:
-        contents = slot_contents(self.reader, slots.delivered_block, slots.delivered_row, seq_len=self.seq_len)
+        masked = answers = None
+        if self.judge is None:
+            contents = slot_contents(self.reader, slots.delivered_block, slots.delivered_row, seq_len=self.seq_len)
+        else:
+            settled = self._settler.settle(slots, address, exempted=self.exceptions)
+            slots, contents = settled.slots, list(settled.contents)
+            masked, answers = settled.masked, settled.answers
         problems = {i: content.problem for i, content in enumerate(contents) if content.problem is not None}
         microbatch = fill_slots(
             slots,
@@ -87,8 +109,9 @@ class Rebuilder:
             manifests=self.stream.manifest_set,
             seq_len=self.seq_len,
             dtype=self.reader.token_dtype,
+            masked=masked,
         )
-        return Rebuilt(microbatch=microbatch, planned=slots, problems=problems)
+        return Rebuilt(microbatch=microbatch, planned=slots, problems=problems, answers=answers)
 
     def close(self) -> None:
         """Let go of the reader."""

@@ -25,6 +25,7 @@ from dataguard.plan.steps import Steps
 from dataguard.plan.stream import Placement, Stream
 from dataguard.replay.answers import Delivered, Placed, WhereAnswer
 from dataguard.replay.lookup import Lookup
+from dataguard.run.policies import fill_of
 from dataguard.run.reached import reached_by_any
 
 __all__ = ["where_record"]
@@ -91,7 +92,7 @@ class _Searched:
         self.stream = stream
         self.steps: Steps = self.run.steps_of(number)
         self.withheld = self.run.withheld_of(number)
-        self.fill = self.run.plan_of(number).document.fill
+        self.fill = fill_of(self.run, number)
         self.delivered_stop = self._delivered_stop()
         self.notes: list[str] = []
 

@@ -102,6 +102,9 @@ def _one(event: AttemptBegun, document: PlanDocument, pending: Pending) -> Attem
         skips=pending.skips,
         withheld=pending.withheld,
         epochs=event.epochs,
+        policy=event.policy or None,
+        profile=event.profile or None,
+        vocab_size=event.vocab_size or None,
     )
     for what, found, written in (
         ("root", document.root.digest, event.root),

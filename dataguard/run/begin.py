@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dataguard.errors import AttemptError, RunDamaged, WriterConflict
 from dataguard.plan.attempts import AttemptPlan, AttemptTree, Skip, attempt_digest, check_fork, in_force
 from dataguard.plan.document import PlanDocument
@@ -29,6 +31,7 @@ from dataguard.run.join import fence, join_attempt
 from dataguard.run.journal import Entry, Head, JournalRead
 from dataguard.run.launch import AttemptRequest, begun_by_launch, check_facts, check_root, environment_launch_id
 from dataguard.run.manifests import keep_manifest, keep_plan
+from dataguard.run.policies import KeptChoice, check_fit, keep_choice
 from dataguard.run.probe import probe
 from dataguard.run.run import Run
 from dataguard.run.withhold import list_digest
@@ -183,6 +186,9 @@ def _make(
         document = run.plan_document(run.begun(parent, read).plan)
         start = _fork_start(run, lineage, request, fork_step, parent_next_step)
     document = _amended(run, request, document, start)
+    check_fit(request.gate.policy, document)
+    before = run.document if parent is None else run.begun(parent, read)
+    kept = keep_choice(run.layout, request.gate, KeptChoice.of(before))
     attempt = AttemptPlan(
         number=number,
         parent=parent,
@@ -194,6 +200,9 @@ def _make(
         skips=pending.skips,
         withheld=pending.withheld,
         epochs=request.epochs,
+        policy=kept.policy,
+        profile=kept.profile,
+        vocab_size=kept.vocab_size,
     )
     # What cannot be cut, or does not follow its parent, is refused before anything is written.
     Steps(
@@ -219,6 +228,9 @@ def _make(
         attempt_digest=attempt_digest(document.root, attempt),
         launch_id=request.launch_id,
         epochs=request.epochs,
+        policy=kept.policy or msgspec.UNSET,
+        profile=kept.profile or msgspec.UNSET,
+        vocab_size=kept.vocab_size or msgspec.UNSET,
         ranks=ranks,
         roots=roots,
     )

@@ -15,12 +15,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dataguard.errors import AttemptError, UsageError
 from dataguard.plan.document import PlanDocument
 from dataguard.run.events import Event, RunCreated
 from dataguard.run.journal import Journal, JournalRead
 from dataguard.run.layout import Layout
 from dataguard.run.manifests import keep_manifest, keep_plan
+from dataguard.run.policies import GateChoice, KeptChoice, check_fit, keep_choice
 from dataguard.run.probe import probe
 from dataguard.run.withhold import Target, keep_list, list_digest, read_withhold_file, resolve_targets
 
@@ -41,7 +44,7 @@ __all__ = [
 _OWN_NAMES = frozenset(
     (
         *("journal", "manifest", "plan", "policy", "profile", "withheld", "hot", "index", "notable", "exceptions"),
-        *("seals", "store", "telemetry", "tmp"),
+        *("seals", "halts", "store", "telemetry", "tmp"),
     )
 )
 
@@ -56,6 +59,7 @@ def create_run(
     manifest_files: Mapping[str, str | Path],
     corpora: Iterable[Corpus],
     spool: str | Path | None,
+    gate: GateChoice,
 ) -> bool:
     """Create a run as `Run.create` says; False where somebody else's first event stands by now."""
     from dataguard.corpus.corpus import Corpus
@@ -66,6 +70,8 @@ def create_run(
     known = {corpus.manifest.digest: corpus for corpus in (*own, *corpora)}
     for digest in manifests_of(plan.document):
         keep_manifest(layout, plan.manifests[digest], file=manifest_files.get(digest), corpus=known.get(digest))
+    check_fit(gate.policy, plan.document)
+    kept = keep_choice(layout, gate, KeptChoice())
     created = RunCreated(
         run=uuid.uuid4().hex,
         plan=keep_plan(layout, plan.document),
@@ -75,6 +81,9 @@ def create_run(
         fill=plan.document.fill,
         first_label=plan.document.first_label,
         withheld=None if withhold_file is None else keep_list(layout, withheld_targets(plan, withhold_file)),
+        policy=kept.policy,
+        profile=kept.profile,
+        vocab_size=kept.vocab_size or msgspec.UNSET,
         spool=None if spool is None else str(Path(spool).absolute()),
         roots=checked_roots(roots, (source.name for each in plan.manifests.values() for source in each.sources)),
     )

@@ -39,6 +39,7 @@ __all__ = [
     "Event",
     "EventFile",
     "EventUnreadableError",
+    "Halted",
     "Proposed",
     "Quarantined",
     "RankPlace",
@@ -83,7 +84,11 @@ class RunCreated(_Event, frozen=True, kw_only=True, tag="run-created"):
     withheld: Digest | None = None
     """Digest of the list in ``withheld/`` that the run withholds from its first attempt on."""
     policy: Digest | None = None
+    """Digest of the policy in ``policy/`` by which attempts judge their samples unless they are given another."""
     profile: Digest | None = None
+    """Digest of the reference profile in ``profile/``, as `policy`."""
+    vocab_size: Positive | msgspec.UnsetType = msgspec.UNSET
+    """Size of the vocabulary, as `policy`; left out where it is not known."""
     spool: str | None = None
     """Folder on each machine's local disk under which its ranks keep their hot files; null for the run directory."""
     roots: dict[str, str] = {}
@@ -139,6 +144,10 @@ class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
     launch_id: str
     epochs: Positive | None = None
     """Whole epochs after which the stream is padding; null where it has no such end."""
+    policy: Digest | msgspec.UnsetType = msgspec.UNSET
+    """Digest of the policy that judges its samples; left out where nothing does."""
+    profile: Digest | msgspec.UnsetType = msgspec.UNSET
+    vocab_size: Positive | msgspec.UnsetType = msgspec.UNSET
     ranks: tuple[RankPlace, ...] = ()
     roots: dict[str, str] = {}
     """Where the sources lay for this attempt; remembered, in no digest."""
@@ -210,9 +219,27 @@ class Proposed(_Event, frozen=True, kw_only=True, tag="proposed"):
     positions: tuple[NonNegative, ...] = ()
     """Positions where they were met, rising."""
     reason: str
+    rule: str | msgspec.UnsetType = msgspec.UNSET
+    """The rule of the attempt's policy that proposes it; left out where rows could not be read."""
 
 
-Event = RunCreated | AttemptBegun | SkipAdded | Quarantined | Released | Revoked | Proposed
+class Halted(_Event, frozen=True, kw_only=True, tag="halted"):
+    """A rule of the gate said halt: all ranks of the attempt stop before a step. Steps count from 0."""
+
+    attempt: Positive
+    stop_step: NonNegative
+    step: NonNegative
+    """Where the sample stood."""
+    rank: NonNegative
+    microbatch: NonNegative
+    slot: NonNegative
+    position: NonNegative
+    shard: str
+    row: NonNegative
+    rules: tuple[str, ...]
+
+
+Event = RunCreated | AttemptBegun | SkipAdded | Quarantined | Released | Revoked | Proposed | Halted
 Amendment = SkipAdded | Quarantined | Released | Revoked
 
 

@@ -9,7 +9,7 @@ named with both values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dataguard.core.address import Geometry
 from dataguard.core.manifest import Manifest
@@ -20,6 +20,7 @@ from dataguard.plan.plan import Weight
 from dataguard.plan.state import LoaderState
 from dataguard.run.events import AttemptBegun
 from dataguard.run.journal import Entry
+from dataguard.run.policies import GateChoice, KeptChoice
 from dataguard.run.run import Run
 
 __all__ = ["AttemptRequest", "begun_by_launch", "check_facts", "check_root", "environment_launch_id"]
@@ -49,6 +50,8 @@ class AttemptRequest:
     """Other weights from the attempt's start on."""
     epochs: int | None = None
     """Whole epochs after which the stream is padding."""
+    gate: GateChoice = field(default_factory=GateChoice)
+    """Another policy, reference profile or vocabulary size for this attempt; what is left out stays as it was."""
 
     def __post_init__(self) -> None:
         if not self.launch_id.strip():
@@ -143,6 +146,7 @@ def check_facts(run: Run, request: AttemptRequest, begun: AttemptBegun, what: st
         facts.append(("manifest", request.manifest.digest, mixture.manifest))
     if request.weights is not None:
         facts.append(("weights", _asked_weights(request.weights), _shown(mixture.weights)))
+    facts += request.gate.differences(KeptChoice.of(begun))
     different = [(name, ours, theirs) for name, ours, theirs in facts if ours != theirs]
     if different:
         raise RanksDisagree(

@@ -180,6 +180,15 @@ class Layout:
         """``seals/attempt=0001/compacted.frames``: digest and size of every compacted file."""
         return self.seals_attempt(attempt) / "compacted.frames"
 
+    def halts_attempt(self, attempt: int) -> Path:
+        """Folder of what ranks publish in an attempt to stop it."""
+        return self.root / "halts" / self.attempt_name(attempt)
+
+    def halt(self, attempt: int, stop_step: int, rank: int) -> Path:
+        """``halts/attempt=0001/<stop step>.rank=00000.json``."""
+        name = f"{_count('step', stop_step, 9)}.{self.rank_name(rank)}.json"
+        return self.halts_attempt(attempt) / name
+
     def store(self, attempt: int, step: int, rank: int) -> Path:
         """``store/attempt=0001/step-000009000/rank=00000.safetensors.zst``."""
         step_name = f"step-{_count('step', step, 9)}"

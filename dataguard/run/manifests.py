@@ -17,7 +17,7 @@ import numpy as np
 
 from dataguard.core.manifest import Manifest
 from dataguard.errors import ManifestDamaged, RunDamaged, UsageError
-from dataguard.plan.document import PlanDocument, encode_plan
+from dataguard.plan.document import PlanDocument, decode_plan, encode_plan
 from dataguard.run.atomic import make_folders, publish_new
 from dataguard.run.layout import Layout
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
     from dataguard.corpus.manifest_format import ManifestHeader
     from dataguard.corpus.manifest_read import ManifestFile
+    from dataguard.plan.plan import Plan
 
-__all__ = ["KeptManifests", "keep_manifest", "keep_plan"]
+__all__ = ["KeptManifests", "KeptPlans", "keep_manifest", "keep_plan"]
 
 T = TypeVar("T")
 
@@ -58,6 +59,36 @@ def keep_manifest(
     content = _as_file(layout, manifest, corpus) if file is None else _content_of(Path(file), digest)
     publish_new(layout.manifest(digest), content, tmp=layout.tmp)
     return digest
+
+
+class KeptPlans:
+    """A run's copies of plan documents: each is read when it is asked for, and once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._documents: dict[str, PlanDocument] = {}
+        self._plans: dict[str, Plan] = {}
+
+    def document(self, digest: str) -> PlanDocument:
+        """A plan document; RunDamaged where its copy is missing, damaged or another."""
+        if digest not in self._documents:
+            path = self._layout.plan(digest)
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise RunDamaged(f"the plan {path} cannot be read", found=error.strerror) from error
+            self._documents[digest] = decode_plan(content, name=str(path), digest=digest)
+        return self._documents[digest]
+
+    def plan(self, document: PlanDocument, manifest: Callable[[str], Manifest]) -> Plan:
+        """A plan document together with the manifests it names."""
+        from dataguard.plan.plan import Plan
+
+        digest = document.digest
+        if digest not in self._plans:
+            manifests = {mixture.manifest: manifest(mixture.manifest) for mixture in document.mixtures}
+            self._plans[digest] = Plan.from_document(document, manifests)
+        return self._plans[digest]
 
 
 class KeptManifests:

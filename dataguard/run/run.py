@@ -7,8 +7,6 @@ everything it says about itself is derived from the journal and the immutable co
 2. every AttemptBegun event, with its plan document and the fold of the events before it, gives an `AttemptPlan`, whose
    digest must be the one that was written when it began;
 3. attempts form a tree, and a leaf's lineage gives `Steps`, `Stream` and the withheld rows.
-
-Opening reads event files and nothing else; plans, manifests and lists are read when they are asked for, and once.
 """
 
 from __future__ import annotations
@@ -21,24 +19,27 @@ from typing import TYPE_CHECKING, Any
 from dataguard.core.manifest import Manifest
 from dataguard.errors import NotInRun, RunDamaged, UsageError
 from dataguard.plan.attempts import AttemptTree
-from dataguard.plan.document import PlanDocument, decode_plan
+from dataguard.plan.document import PlanDocument
 from dataguard.plan.steps import Steps, label_of_step, step_of_label
 from dataguard.run.attempts import Rebuilt, begun_events, rebuild
 from dataguard.run.creating import checked_roots, create_run, manifests_of, require_same_list, require_same_plan
 from dataguard.run.events import AttemptBegun, RunCreated
 from dataguard.run.journal import Entry, Head, Journal, JournalRead
 from dataguard.run.layout import Layout
-from dataguard.run.manifests import KeptManifests
+from dataguard.run.manifests import KeptManifests, KeptPlans
 from dataguard.run.pending import Pending, fold
+from dataguard.run.policies import GateChoice
 from dataguard.run.probe import probe
 from dataguard.run.withhold import Target, read_kept_list
 
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
     from dataguard.corpus.reader import RowReader
+    from dataguard.gate.policy import Policy
     from dataguard.plan.plan import Plan
     from dataguard.plan.stream import Stream
     from dataguard.plan.withheld import WithheldSet
+    from dataguard.score.profile import Profile
 
 __all__ = ["Run"]
 
@@ -46,8 +47,8 @@ __all__ = ["Run"]
 class Run:
     """A run directory, opened. Make one with `Run.create` or `Run.open`.
 
-    Everything that other processes may change (attempts, skips, quarantines) is read from the journal when it is asked
-    for; what cannot change is kept.
+    Opening reads event files alone. What other processes may change (attempts, skips, quarantines) is read from the
+    journal when it is asked for; what cannot change (plans, manifests, lists) then, and once.
     """
 
     def __init__(self, layout: Layout, journal: Journal, created: RunCreated) -> None:
@@ -55,10 +56,11 @@ class Run:
         self.journal = journal
         self.document = created
         """The first event."""
-        self._plan_documents: dict[str, PlanDocument] = {}
+        self.gate = GateChoice()
+        """Of policy, profile and vocabulary size what was given here, for attempts begun here."""
+        self._plans = KeptPlans(layout)
         self._manifests = KeptManifests(layout)
         self._lists: dict[str, list[Target]] = {}
-        self._plans: dict[str, Plan] = {}
         self._streams: dict[tuple[str, bool], Stream] = {}
         self._built: tuple[Head, Rebuilt] | None = None
 
@@ -75,6 +77,9 @@ class Run:
         manifest_files: Mapping[str, str | Path] | None = None,
         corpora: Iterable[Corpus] = (),
         spool: str | Path | None = None,
+        policy: str | Path | Policy | None = None,
+        profile: str | Path | Profile | None = None,
+        vocab_size: int | None = None,
         by: str | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Run:
@@ -84,10 +89,8 @@ class Run:
 
         Parameters
         ----------
-        path
-            A folder: missing, empty, or left by a creation that was interrupted.
-        roots
-            Where each source lies; remembered, in no digest.
+        path, roots
+            A folder: missing, empty, or left by a creation that was interrupted; where each source lies, remembered.
         withhold_file
             Shards and rows to withhold from the first attempt on (`read_withhold_file`).
         manifest_files
@@ -97,6 +100,9 @@ class Run:
             what its scan was told.
         spool
             A local folder for hot files, where the run directory is far or slow; sealed files go to the run directory.
+        policy, profile, vocab_size
+            What judges samples before they are delivered (`GateChoice.read`). Attempts go by what the one they fork
+            from had, the first by what the run was created with; those begun here take what is given here instead.
 
         Raises
         ------
@@ -109,6 +115,7 @@ class Run:
         """
         layout = Layout(Path(path))
         journal = Journal(layout, by=by, clock=clock)
+        gate = GateChoice.read(policy, profile, vocab_size)
         if journal.read().head.number == 0:
             create_run(
                 layout,
@@ -119,8 +126,10 @@ class Run:
                 manifest_files=manifest_files or {},
                 corpora=corpora,
                 spool=spool,
+                gate=gate,
             )
         run = cls._read(layout, journal)
+        run.gate = gate
         run.require_plan(plan)
         if withhold_file is not None:
             require_same_list(run.document.withheld, plan, withhold_file, layout.root)
@@ -137,6 +146,9 @@ class Run:
         manifest_files: Mapping[str, str | Path] | None = None,
         corpora: Iterable[Corpus] = (),
         spool: str | Path | None = None,
+        policy: str | Path | Policy | None = None,
+        profile: str | Path | Profile | None = None,
+        vocab_size: int | None = None,
         by: str | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Run:
@@ -164,6 +176,9 @@ class Run:
                 manifest_files=manifest_files,
                 corpora=corpora,
                 spool=spool,
+                policy=policy,
+                profile=profile,
+                vocab_size=vocab_size,
                 by=by,
                 clock=clock,
             )
@@ -176,7 +191,9 @@ class Run:
                 found=found,
                 todo="create one with: dataguard rehearse MANIFEST --run RUN, or Run.create(path, plan)",
             )
-        return cls._read(layout, journal)
+        run = cls._read(layout, journal)
+        run.gate = GateChoice.read(policy, profile, vocab_size)
+        return run
 
     @staticmethod
     def exists(path: str | Path) -> bool:
@@ -235,25 +252,11 @@ class Run:
 
     def plan_document(self, digest: str | None = None) -> PlanDocument:
         """A kept plan document by its digest; by default the one the run was created from."""
-        digest = self.document.plan if digest is None else digest
-        if digest not in self._plan_documents:
-            path = self.layout.plan(digest)
-            try:
-                content = path.read_bytes()
-            except OSError as error:
-                raise RunDamaged(f"the plan {path} cannot be read", found=error.strerror) from error
-            self._plan_documents[digest] = decode_plan(content, name=str(path), digest=digest)
-        return self._plan_documents[digest]
+        return self._plans.document(self.document.plan if digest is None else digest)
 
     def plan_from(self, document: PlanDocument) -> Plan:
         """A plan document together with the run's own copies of its manifests."""
-        from dataguard.plan.plan import Plan
-
-        digest = document.digest
-        if digest not in self._plans:
-            manifests = {each: self.manifest(each) for each in manifests_of(document)}
-            self._plans[digest] = Plan.from_document(document, manifests)
-        return self._plans[digest]
+        return self._plans.plan(document, self.manifest)
 
     # -- the journal
 
@@ -389,8 +392,6 @@ class Run:
         from dataguard.corpus.reader import RowReader
 
         return RowReader(self.corpora(attempt, roots), **settings)
-
-    # -- pieces
 
     def _rebuilt(self, read: JournalRead) -> Rebuilt:
         if self._built is None or self._built[0] != read.head or read.problems:

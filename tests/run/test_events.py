@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from dataguard.run.events import (
     Event,
     EventFile,
     EventUnreadableError,
+    Halted,
     Proposed,
     Quarantined,
     RankPlace,
@@ -47,7 +49,20 @@ ALL_KINDS: list[Event] = [
     Released(shard="web/a.jsonl"),
     Revoked(event=3, reason="not the cause"),
     Proposed(proposal="quarantine", attempt=1, shard="web/a.jsonl", rows=(3, 4), positions=(77,), reason="unreadable"),
+    Halted(
+        attempt=2, stop_step=33, step=31, rank=1, microbatch=0, slot=9, position=257, shard="web/a.jsonl", row=17,
+        rules=("out_of_vocabulary",),
+    ),
 ]  # fmt: skip
+
+JUDGED: list[Event] = [
+    msgspec.structs.replace(ALL_KINDS[0], policy=DIGEST, profile=DIGEST[::-1], vocab_size=50_257),
+    msgspec.structs.replace(ALL_KINDS[1], policy=DIGEST, profile=DIGEST[::-1], vocab_size=50_257),
+    msgspec.structs.replace(ALL_KINDS[7], rule="many_refused"),
+    ALL_KINDS[8],
+]
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "judged-events-v1"
 
 
 def file_of(event: Event, number: int = 1) -> EventFile:
@@ -129,3 +144,15 @@ def test_a_quarantine_names_a_shard_or_a_list() -> None:
 
 def test_every_kind_of_event_is_covered_here() -> None:
     assert {type(event) for event in ALL_KINDS} == set(Event.__args__)
+
+
+@pytest.mark.parametrize("event", JUDGED, ids=kind_of)
+def test_events_of_a_run_with_a_policy_are_what_they_were(event: Event) -> None:
+    raw = (GOLDEN / f"{kind_of(event)}.json").read_bytes()
+    assert decode_event(raw) == file_of(event)
+    assert encode_event(file_of(event)) == raw
+
+
+def test_what_a_run_without_a_policy_writes_has_no_word_of_it() -> None:
+    for event in ALL_KINDS[1:-1]:
+        assert not {b"vocab", b"rule", b"policy", b"profile"} & set(encode_event(file_of(event)).split(b'"'))

@@ -1,0 +1,212 @@
+"""What does the gate of an attempt say of samples, and how does it stand in the index?
+
+`judge_of` puts an attempt's gate together from the run's copies of policy and profile. A `Judge` gives it samples of
+the attempt's form, padding never, and collects verdicts, rules and signals by slot in `Answers`, which write themselves
+into index records: verdict and rule bits from full precision, a byte of each headline signal, and the policy's signals
+of what is no plain pass and of one sample in a hundred. Which ones those are follows from seed and position alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataguard.core.keys import derive_key
+from dataguard.core.signals import SignalKind
+from dataguard.gate.verdict import Verdict
+from dataguard.plan.slots import PlannedSlots
+from dataguard.run.headline import encode
+from dataguard.run.policies import kept_policy, kept_profile
+from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX, index_record, rounded
+from dataguard.score.registry import HEADLINE
+
+if TYPE_CHECKING:
+    from dataguard.gate.gate import Gate
+    from dataguard.gate.judged import Judged
+    from dataguard.gate.policy import Policy
+    from dataguard.run.run import Run
+
+__all__ = ["KEPT_ONE_IN", "Answers", "Judge", "Tally", "judge_of", "keeps_signals"]
+
+KEPT_ONE_IN = 100
+"""Of plain passes, the signals of one in so many are kept."""
+
+
+def keeps_signals(seed: int, position: int) -> bool:
+    """Whether the signals of a plain pass are kept: by seed and position, whatever rank delivers it.
+
+    >>> sum(keeps_signals(7, position) for position in range(10_000))
+    102
+    """
+    return derive_key("kept-signals", seed, position) % KEPT_ONE_IN == 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """On how many samples each rule was evaluated, fired and was skipped; int64, shape (rules,)."""
+
+    evaluated: NDArray[np.int64]
+    fired: NDArray[np.int64]
+    skipped: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, num_rules: int) -> Tally:
+        """Nothing judged yet."""
+        return cls(*(np.zeros(num_rules, np.int64) for _ in range(3)))
+
+    def add(self, other: Tally | Judged) -> None:
+        """Add what was said of more samples."""
+        self.evaluated += other.evaluated
+        self.fired += other.fired
+        self.skipped += other.skipped
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """What was said of the slots of one microbatch: arrays of shape (n,), or (n, signals)."""
+
+    record: np.dtype[np.void]
+    """Of the index records they are written into."""
+    headline: tuple[str, ...]
+    signals: tuple[str, ...]
+    judged: NDArray[np.bool_]
+    """Where any row was judged."""
+    verdict: NDArray[np.uint8]
+    rules: NDArray[np.uint64]
+    headline_values: NDArray[np.float64]
+    signal_values: NDArray[np.float64]
+    kept: NDArray[np.bool_]
+    """Where signals are kept whatever the verdict."""
+    tally: Tally
+
+    def values_of(self, place: int) -> dict[str, float]:
+        """The policy's signals of one slot, in full precision."""
+        return dict(zip(self.signals, self.signal_values[place].tolist(), strict=True))
+
+    def write(self, records: NDArray[np.void]) -> None:
+        """Write into index records (`record`), one a slot."""
+        records["verdict"], records["rules"] = self.verdict, self.rules
+        for column, name in enumerate(self.headline):
+            records[HEADLINE_PREFIX + name] = encode(name, self.headline_values[:, column])
+        keep = self.judged & (self.kept | (self.verdict != Verdict.PASS))
+        values = rounded(np.where(keep[:, None], self.signal_values, np.nan))
+        for column, name in enumerate(self.signals):
+            records[SIGNAL_PREFIX + name] = values[:, column]
+
+
+class Judge:
+    """The gate of an attempt, for samples of one form.
+
+    Parameters
+    ----------
+    gate
+        Fitted to the stream's sources.
+    kind
+        What a sample is: ``text`` for documents, ``tokens`` for windows.
+    seed
+        Of the run.
+    """
+
+    def __init__(self, gate: Gate, *, kind: SignalKind, seed: int) -> None:
+        self.gate = gate
+        self.kind = kind
+        self._seed = seed
+        own = set(gate.policy.signals(kind))
+        given = gate.signals(kind)
+        self.headline = HEADLINE[kind]
+        self.signals = tuple(name for name in given if name in own)
+        self.record = index_record(self.headline, self.signals)
+
+    @property
+    def policy(self) -> Policy:
+        """What it goes by."""
+        return self.gate.policy
+
+    def answers(self, positions: NDArray[np.int64]) -> Answers:
+        """Nothing said yet of the slots at these positions."""
+        size = len(positions)
+        return Answers(
+            record=self.record,
+            headline=self.headline,
+            signals=self.signals,
+            judged=np.zeros(size, np.bool_),
+            verdict=np.zeros(size, np.uint8),
+            rules=np.zeros(size, np.uint64),
+            headline_values=np.full((size, len(self.headline)), np.nan),
+            signal_values=np.full((size, len(self.signals)), np.nan),
+            kept=np.array([keeps_signals(self._seed, position) for position in positions.tolist()], np.bool_),
+            tally=Tally.empty(len(self.policy.rules)),
+        )
+
+    def judge(
+        self,
+        places: Sequence[int],
+        contents: Sequence[bytes | NDArray[Any] | None],
+        slots: PlannedSlots,
+        answers: Answers,
+    ) -> dict[int, tuple[Verdict, NDArray[np.int64] | None]]:
+        """Judge rows for some slots, and note what is said of those that had no row judged before, or halt.
+
+        Returns
+        -------
+        dict
+            By place: the verdict, and for a mask the token positions that do not count; None for all of the sample.
+        """
+        if not places:
+            return {}
+        judged = self._judged(contents, np.ascontiguousarray(slots.source[list(places)], np.int32))
+        answers.tally.add(judged)
+        told: dict[int, tuple[Verdict, NDArray[np.int64] | None]] = {}
+        for k, place in enumerate(places):
+            verdict = Verdict(int(judged.verdict[k]))
+            told[place] = (verdict, judged.spans(k) if verdict == Verdict.MASK else None)
+        noted = [k for k, p in enumerate(places) if not answers.judged[p] or told[p][0] == Verdict.HALT]
+        at = np.array([places[k] for k in noted], np.int64)
+        answers.verdict[at], answers.rules[at] = judged.verdict[noted], judged.rules[noted]
+        for names, values in ((self.headline, answers.headline_values), (self.signals, answers.signal_values)):
+            for column, name in enumerate(names):
+                if name in judged.signals:
+                    values[at, column] = judged.signals[name][noted]
+        answers.judged[at] = True
+        return told
+
+    def _judged(self, contents: Sequence[bytes | NDArray[Any] | None], source: NDArray[np.int32]) -> Judged:
+        if self.kind == "text":
+            texts = [bytes(content) for content in contents if content is not None]
+            offsets = np.zeros(len(texts) + 1, np.int64)
+            np.cumsum([len(text) for text in texts], out=offsets[1:])
+            return self.gate.judge_texts(np.frombuffer(b"".join(texts), np.uint8), offsets, source)
+        rows = [np.asarray(content) for content in contents if content is not None]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return self.gate.judge_tokens(np.concatenate(rows), offsets, source)
+
+
+def judge_of(run: Run, attempt: int) -> Judge | None:
+    """What judges the samples of an attempt; None where it has no policy. Scoring itself imports numba.
+
+    Raises
+    ------
+    RunDamaged
+        The run's copy of the policy or the profile cannot be trusted.
+    """
+    from dataguard.gate.gate import Gate
+
+    facts = run.attempts().attempt(attempt)
+    if facts.policy is None:
+        return None
+    root = run.plan_of(attempt).root
+    kind: SignalKind = "tokens" if root.form == "window" else "text"
+    source_names = run.stream_of(attempt).source_names
+    gate = Gate(
+        kept_policy(run.layout, facts.policy),
+        source_names=source_names,
+        source_kinds=[kind] * len(source_names),
+        profile=None if facts.profile is None else kept_profile(run.layout, facts.profile),
+        vocab_size=facts.vocab_size,
+    )
+    return Judge(gate, kind=kind, seed=root.seed)
