@@ -188,6 +188,8 @@ def _other_schema(file: BinaryIO, schema: pa.Schema) -> list[Finding]:
     try:
         told = pa.ipc.open_file(file).schema
         is_same = told.equals(schema)
+        both = () if is_same else (told, schema)
+        shown = [", ".join(f"{field.name}: {field.type}" for field in list(each)[:8]) for each in both]
     except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -195,7 +197,6 @@ def _other_schema(file: BinaryIO, schema: pa.Schema) -> list[Finding]:
         return [Finding(code="footer-disagrees", detail=f"the schema in the footer cannot be read: {words}"[:300])]
     if is_same:
         return []
-    shown = [", ".join(f"{field.name}: {field.type}" for field in list(each)[:8]) for each in (told, schema)]
     detail = f"the footer says {shown[0] or 'no columns'}; the message in front says {shown[1] or 'no columns'}"
     return [Finding(code="footer-disagrees", detail=detail[:600])]
 

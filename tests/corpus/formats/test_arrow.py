@@ -276,3 +276,11 @@ def test_flipped_bytes_are_no_crash_and_lose_no_account(form: str, compression: 
         seen = _look(bytes(content), text_field=name)  # every block is read again, and is what was scanned
         if seen.effect == "clean":
             assert sum(block.place.num_rows for block in seen.blocks) <= 6 or form == "stream"
+
+
+def test_a_footer_with_a_name_that_is_no_utf8_is_told() -> None:
+    content = _ipc("file", [pa.record_batch({"label": ["a"], "text": ["one"]})])
+    at = content.rindex(b"label")
+    seen = _look(content[:at] + b"\x80" + content[at + 1 :])
+    assert seen.codes == ["footer-disagrees"]
+    assert seen.documents == [b"one"]
