@@ -38,6 +38,7 @@ __all__ = [
     "root_option",
     "run_argument",
     "step_option",
+    "weight_option",
 ]
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -121,6 +122,16 @@ root_option = click.option(
     "--root", "roots", type=NAMED_PATH, multiple=True, callback=_as_dict, help="Where a source lies now. Repeatable."
 )
 """``roots: dict[str, str]``, folders or URLs."""
+
+weight_option = click.option(
+    "--weight",
+    "weights",
+    type=NAMED_WEIGHT,
+    multiple=True,
+    callback=_as_dict,
+    help="The mixture that is asked for, for every source or none; it is held against what is there.  Repeatable.",
+)
+"""``weights: dict[str, str]``, as typed."""
 
 
 def _move_cache(ctx: click.Context, param: click.Parameter, folder: Path | None) -> None:

@@ -22,6 +22,8 @@ __all__ = ["DOCUMENTS", "schema", "schema_bytes", "schema_of"]
 
 DOCUMENTS = {
     "amended": "dataguard.run.amended:Amended",
+    "audit": "dataguard.audit.documents:AuditSummary",
+    "audit-header": "dataguard.audit.folder:AuditHeader",
     "demo": "dataguard.cli.demo:DemoAnswer",
     "frames-header": "dataguard.run.frames_header:FramesHeader",
     "index-header": "dataguard.run.columns:FileIdentity",

@@ -139,7 +139,10 @@ def quarantine(
         raise UsageError(
             "a quarantine names a shard or a file, and not both", allowed="SHARD, SHARD:ROW or --withhold FILE"
         )
-    asked = [parse_shard_row(name)] if name is not None else read_withhold_file(Path(str(withhold_file)))
+    if name is not None:
+        asked = [parse_shard_row(name)]
+    else:
+        asked = read_withhold_file(Path(str(withhold_file)), seq_len=run.plan_document().root.seq_len)
     targets = known_targets(run, asked)
     digest = None
     if name is None:

@@ -164,7 +164,9 @@ def manifests_of(document: PlanDocument) -> tuple[str, ...]:
 def withheld_targets(plan: Plan, withhold_file: str | Path) -> list[Target]:
     """What a file asks to withhold, in the names of a plan's manifests."""
     seq_len = plan.document.root.seq_len
-    return resolve_targets(read_withhold_file(withhold_file), plan.manifests.values(), seq_len=seq_len)
+    return resolve_targets(
+        read_withhold_file(withhold_file, seq_len=seq_len, may_be_empty=True), plan.manifests.values(), seq_len=seq_len
+    )
 
 
 def _differences(ours: PlanDocument, theirs: PlanDocument) -> tuple[str, str]:

@@ -37,21 +37,34 @@ class _Line(msgspec.Struct, frozen=True):
     row: int | str | None = None
 
 
-def read_withhold_file(path: str | Path) -> list[Target]:
-    """Shards and rows as they stand in a file, in its order; InputError names the line that cannot be read."""
+def read_withhold_file(path: str | Path, *, seq_len: int | None = None, may_be_empty: bool = False) -> list[Target]:
+    """Shards and rows as they stand in a file, in its order; InputError names the line that cannot be read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    seq_len
+        Tokens of a window of the run, where its rows are windows; a list that an audit made of windows of another
+        length is refused, for its rows mean other tokens.
+    may_be_empty
+        Take a list that an audit wrote and that names nothing: it had nothing to withhold.
+    """
     path = Path(path)
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise InputError(f"withhold file {path} cannot be read", found=error.strerror) from error
+    is_answer = False
     if raw[:4] == b"PAR1":
+        is_answer = _check_audited(raw, str(path), seq_len) and may_be_empty
         rows = _parquet_rows(raw, str(path))
     elif raw.lstrip()[:1] == b"{":
         rows = _json_rows(raw, str(path))
     else:
         rows = _csv_rows(raw, str(path))
     targets = [(shard, _row(row, where)) for shard, row, where in rows]
-    if not targets:
+    if not targets and not is_answer:
         raise InputError(f"withhold file {path} names no shard", allowed=_ALLOWED)
     return targets
 
@@ -179,6 +192,30 @@ def _row(value: object, where: str) -> int | None:
     if row < 0:
         raise InputError(f"{where}: row {row} cannot be", allowed="rows count from 0")
     return row
+
+
+def _check_audited(raw: bytes, name: str, seq_len: int | None) -> bool:
+    """Whether an audit wrote the list; InputError where its windows are not those of the run."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(io.BytesIO(raw)).metadata or {}
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"withhold file {name} is damaged", found=str(error)) from error
+    windows = metadata.get(b"seq_len")
+    if seq_len is not None and windows is not None and windows != str(seq_len).encode():
+        raise InputError(
+            f"withhold file {name} names windows of another length",
+            found=f"windows of {windows.decode()} tokens",
+            allowed=f"windows of {seq_len} tokens",
+            todo=f"audit with --seq-len {seq_len}",
+        )
+    return _AUDITED in metadata
+
+
+_AUDITED = b"dataguard.withhold"
+"""In the schema's metadata of lists that an audit wrote."""
 
 
 def _parquet_rows(raw: bytes, name: str) -> Iterator[tuple[str, object, str]]:

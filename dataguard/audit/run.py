@@ -1,0 +1,298 @@
+"""How does an audit go, from what was typed to its answer?
+
+1. The manifest: the one that was named, or one of the paths, built into the audit's folder.
+2. The header: what is asked for. Whoever goes on with an audit asks for the same.
+3. The tasks whose parts are not there yet are done by an engine.
+4. The second half (`finish`) makes the files and the answer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from dataguard.audit.documents import SUMMARY_VERSION, AuditSummary
+from dataguard.audit.engines import Content, Engine
+from dataguard.audit.finish import Finishing, finish
+from dataguard.audit.folder import AuditFolder, AuditHeader
+from dataguard.audit.job import Job
+from dataguard.audit.mixture import parse_weights
+from dataguard.audit.sample import Sample, parse_sample
+from dataguard.audit.tasks import TASK_BYTES, Task, plan_tasks
+from dataguard.corpus.build import BuildProgress, build_manifest_file
+from dataguard.corpus.corpus import Corpus
+from dataguard.corpus.formats.protocol import ScanOptions
+from dataguard.corpus.manifest_format import KEY
+from dataguard.corpus.manifest_read import ManifestFile, read_manifest
+from dataguard.corpus.storage import canonical, readable
+from dataguard.errors import InputError, RunDamaged, UsageError
+from dataguard.gate.gate import Gate
+from dataguard.gate.rules import Policy
+from dataguard.score.profile import Profile, read_profile
+from dataguard.score.registry import SIGNALS
+
+__all__ = ["SEQ_LEN", "AuditRequest", "Progress", "is_manifest", "read_summary", "run_audit"]
+
+SEQ_LEN = 2048
+"""Tokens of a window, where none was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRequest:
+    """What an audit is asked for."""
+
+    paths: tuple[str, ...]
+    """One manifest, or paths to scan."""
+    out: Path
+    policy: Policy
+    scan: ScanOptions = field(default_factory=ScanOptions)
+    """For paths."""
+    format_name: str = ""
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """Where sources lie now; for a manifest."""
+    profile: Path | None = None
+    baseline: Path | None = None
+    sample: str = "100%"
+    seq_len: int = SEQ_LEN
+    vocab_size: int | None = None
+    weights: Mapping[str, str] = field(default_factory=dict)
+    fail_on: tuple[str, ...] = ()
+    """``flag``, ``drift``."""
+    resume: bool = False
+    num_scan_workers: int | None = None
+    scan_timeout_seconds: float | None = None
+    task_bytes: int = TASK_BYTES
+
+
+class Progress:
+    """Told how far an audit is; does nothing. Every method may be called from any thread."""
+
+    def scanned(self, done_bytes: int, total_bytes: int) -> None:
+        """Bytes of the paths that were scanned."""
+
+    def scored(self, done_bytes: int, total_bytes: int) -> None:
+        """Bytes of content that were scored."""
+
+    def judged(self, done: int, total: int) -> None:
+        """Records of the second half; `total` is 0 while it is not known."""
+
+
+def run_audit(request: AuditRequest, engine: Engine, *, progress: Progress | None = None) -> AuditSummary:
+    """Audit a corpus.
+
+    Raises
+    ------
+    UsageError
+        What was asked for cannot be, or is something else than the audit in that folder is of.
+    InputError
+        A manifest or profile cannot be read. What is wrong with shards raises nothing: it is in the answer.
+    EnvironmentFailed
+        Disk full, no permission, a worker died; everything done is kept, and `resume` goes on.
+    KeyboardInterrupt
+        Likewise.
+    """
+    progress = progress or Progress()
+    folder = AuditFolder(request.out)
+    if request.seq_len < 1:
+        raise UsageError(f"windows of {request.seq_len} tokens cannot be", allowed="at least 1")
+    share = parse_sample(request.sample)
+    profile, baseline = _profile(request.profile), _profile(request.baseline)
+    with folder.held():
+        state = folder.state(resume=request.resume)
+        read, unreachable = _manifest(request, folder, progress)
+        manifest = read.manifest
+        sample = Sample.of(share, num_blocks=len(manifest.blocks))
+        corpus = Corpus.of(read, request.roots)
+        job = Job(corpus=corpus, sample=sample, seq_len=request.seq_len, vocab_size=request.vocab_size)
+        names = [source.name for source in manifest.sources]
+        parse_weights(request.weights, names)
+        kinds = [source.kind for source in manifest.sources]
+        Gate(request.policy, source_names=names, source_kinds=kinds, vocab_size=request.vocab_size)
+        header = _header(request, job, profile, baseline, manifest.digest, unreachable)
+        folder.begin(header)
+        if state == "complete":
+            folder.tidy()
+            return read_summary(folder.summary)
+        folder.sweep()
+        tasks = plan_tasks(manifest, task_bytes=request.task_bytes)
+        _score(folder, job, tasks, engine, progress)
+        return finish(
+            Finishing(
+                folder=folder,
+                header=header,
+                manifest_file=read,
+                job=job,
+                tasks=tasks,
+                policy=request.policy,
+                profile=profile,
+                baseline=baseline,
+                unreachable=tuple((path, reason) for path, reason in header.unreachable),
+                progress=progress.judged,
+            )
+        )
+
+
+def read_summary(path: Path) -> AuditSummary:
+    """The answer of an audit that is complete.
+
+    Raises
+    ------
+    RunDamaged
+        The file is not one, or one of a version that this dataguard does not read.
+    """
+    try:
+        summary = msgspec.json.decode(path.read_bytes(), type=AuditSummary)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunDamaged(f"{path} is no answer of an audit", found=str(error)) from error
+    if summary.version != SUMMARY_VERSION:
+        raise RunDamaged(f"{path} has version {summary.version}", allowed=f"version {SUMMARY_VERSION}")
+    return summary
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a file is a manifest: Parquet that says so in its schema. What cannot be opened is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dataguard.corpus.storage import is_url, open_root
+
+    try:
+        if is_url(path):
+            where, _, name = path.rpartition("/")
+            if not name.endswith(".parquet"):
+                return False
+            with open_root(where).open(name) as file:
+                metadata = pq.read_schema(file).metadata
+        elif Path(path).is_file():
+            metadata = pq.read_schema(path).metadata
+        else:
+            return False
+    except (OSError, ValueError, UsageError, pa.ArrowException):
+        return False
+    return KEY in (metadata or {})
+
+
+def _manifest(
+    request: AuditRequest, folder: AuditFolder, progress: Progress
+) -> tuple[ManifestFile, tuple[tuple[str, str], ...]]:
+    """The manifest of an audit, and what its scan could not look into."""
+    if len(request.paths) == 1 and is_manifest(request.paths[0]):
+        read = read_manifest(request.paths[0])
+        if not folder.manifest.exists():
+            folder.publish(folder.manifest, _content_of(request.paths[0]))
+        return read, ()
+    if request.roots:
+        raise UsageError(
+            "--root says where the sources of a manifest lie", todo="name paths as NAME=PATH, or build a manifest first"
+        )
+    stands = folder.read_header()
+    if stands is not None and folder.manifest.exists():
+        return read_manifest(folder.manifest), stands.unreachable
+
+    def tell(done: BuildProgress) -> None:
+        progress.scanned(done.done_bytes, done.total_bytes)
+
+    result, _ = build_manifest_file(
+        request.paths,
+        folder.manifest,
+        options=request.scan,
+        format_name=request.format_name,
+        num_workers=request.num_scan_workers,
+        timeout_seconds=request.scan_timeout_seconds,
+        progress=tell,
+    )
+    unreachable = tuple((f"{item.source}/{item.path}", item.reason) for item in result.unreachable)
+    return read_manifest(folder.manifest), unreachable
+
+
+def _content_of(path: str) -> bytes:
+    from dataguard.corpus.storage import is_url, open_root
+
+    if is_url(path):
+        where, _, name = path.rpartition("/")
+        with open_root(where).open(name) as file:
+            return file.read()
+    return Path(path).read_bytes()
+
+
+def _header(
+    request: AuditRequest,
+    job: Job,
+    profile: Profile | None,
+    baseline: Profile | None,
+    manifest: str,
+    unreachable: tuple[tuple[str, str], ...],
+) -> AuditHeader:
+    names = [name for kind in job.kinds for name in job.signals(kind)]
+    names += ["length_outlier"] if "text" in job.kinds else []
+    return AuditHeader(
+        asked=tuple(readable(canonical(path)) for path in request.paths),
+        scan={name: getattr(request.scan, name) for name in _SCAN},
+        format_name=request.format_name,
+        unreachable=unreachable,
+        manifest=manifest,
+        policy=request.policy.name,
+        policy_digest=request.policy.digest,
+        policy_text=request.policy.text,
+        profile=profile.digest if profile is not None else None,
+        baseline=baseline.digest if baseline is not None else None,
+        sample=job.sample.fraction,
+        seq_len=request.seq_len,
+        vocab_size=request.vocab_size,
+        weights=dict(sorted(request.weights.items())),
+        fail_on=tuple(sorted(set(request.fail_on))),
+        task_bytes=request.task_bytes,
+        signals={name: spec.version for name, spec in SIGNALS.items() if name in names},
+    )
+
+
+_SCAN = tuple(ScanOptions.__dataclass_fields__)
+
+
+def _profile(path: Path | None) -> Profile | None:
+    if path is None:
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"profile {os.fspath(path)} cannot be read",
+            found=error.strerror,
+            todo="an audit writes it: AUDIT/profile.json",
+        ) from error
+    return read_profile(content)
+
+
+def _score(folder: AuditFolder, job: Job, tasks: Sequence[Task], engine: Engine, progress: Progress) -> None:
+    """Do the tasks that are left."""
+    done = folder.parts_done()
+    left = [task for task in tasks if task.number not in done]
+    total = sum(task.content_bytes for task in tasks)
+    count = _Count(total - sum(task.content_bytes for task in left), total, progress.scored)
+
+    def keep(task: Task, content: Content) -> None:
+        folder.publish(folder.part(task.number), content)
+        count.add(task.content_bytes)
+
+    count.add(0)
+    if left:
+        engine.run(job, left, keep)
+
+
+class _Count:
+    """Bytes done, counted by all threads together."""
+
+    def __init__(self, done: int, total: int, tell: Callable[[int, int], None]) -> None:
+        self._done, self._total, self._tell = done, total, tell
+        self._lock = threading.Lock()
+
+    def add(self, number: int) -> None:
+        """Count more, and tell."""
+        with self._lock:
+            self._done += number
+            self._tell(self._done, self._total)

@@ -1,0 +1,135 @@
+"""What does an audit say to people, on a terminal? The summary, as text and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dataguard.report.tables import printable, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dataguard.audit.documents import AuditSummary, Drift
+
+__all__ = ["render_audit"]
+
+_FEW = 10
+_WORDS = {"pass": "PASS", "fail": "FAIL", "nothing": "NOTHING CHECKED"}
+
+
+def render_audit(summary: AuditSummary) -> Iterator[str | Table]:
+    """What ``audit`` says."""
+    account = summary.account
+    yield f"{_WORDS[summary.verdict]}  policy {summary.policy}"
+    yield from (f"  {printable(reason)}" for reason in summary.reasons)
+    yield (
+        f"{account.records:,} records = {account.scored:,} scored + {account.rejected:,} rejected + "
+        f"{account.unreadable:,} unreadable{'' if account.balanced else '  THIS DOES NOT BALANCE'}"
+    )
+    if summary.sample != "1":
+        yield f"a sample of {summary.sample}: {account.not_sampled:,} records were not looked at"
+    yield from (printable(remark) for remark in summary.remarks)
+    yield from _damaged(summary)
+    yield ""
+    yield _rules(summary)
+    yield ""
+    yield _sources(summary)
+    yield from (printable(remark) for remark in summary.mixture.remarks)
+    if summary.worst_shards:
+        yield ""
+        yield _worst(summary)
+    duplicates = summary.duplicates
+    yield ""
+    yield (
+        f"{duplicates.copies:,} of {duplicates.records:,} records ({duplicates.share_of_records:.2%}) are copies of an "
+        f"earlier one; {duplicates.blank:,} are blank"
+    )
+    if summary.drift is not None:
+        yield from _drift(summary.drift)
+    shards = f", {summary.num_withheld_shards:,} of them whole shards" if summary.num_withheld_shards else ""
+    yield f"to withhold: {summary.num_withheld:,} entries{shards}"
+
+
+def _damaged(summary: AuditSummary) -> Iterator[str]:
+    for title, shards in (("damaged", summary.shards.damaged), ("not reached", summary.shards.unreachable)):
+        if shards:
+            yield f"{title}: {len(shards):,}"
+            yield from (f"  {printable(shard.shard)}: {printable(shard.reason)}" for shard in shards[:_FEW])
+            if len(shards) > _FEW:
+                yield f"  and {len(shards) - _FEW:,} more (summary.json names all)"
+
+    if summary.shards.ignored_files:
+        counts = ", ".join(f"{number:,} {reason}" for reason, number in summary.shards.ignored_files.items())
+        yield f"files that are no shards: {counts}"
+
+
+def _rules(summary: AuditSummary) -> Table:
+    rows = [
+        (
+            rule.rule,
+            rule.action,
+            rule.evaluated,
+            rule.fired,
+            f"{rule.share_of_records:.3%}",
+            rule.skipped,
+            "FAILED" if rule.failed else "",
+        )
+        for rule in summary.rules
+    ]
+    headings = ("rule", "action", "evaluated", "fired", "share", "skipped", "")
+    return table(headings, rows, right=("evaluated", "fired", "share", "skipped"))
+
+
+def _sources(summary: AuditSummary) -> Table:
+    copies = {entry.source: entry for entry in summary.duplicates.by_source}
+    rows = [
+        (
+            source.source,
+            source.kind,
+            source.records,
+            source.scored,
+            source.rejected,
+            source.unreadable,
+            f"{mixed.share_of_bytes:.2%}",
+            "-" if mixed.weight is None else f"{mixed.weight:.2%}",
+            source.withheld,
+            f"{copies[source.source].share_of_records:.2%}",
+        )
+        for source, mixed in zip(summary.sources, summary.mixture.sources, strict=True)
+    ]
+    headings = (
+        "source", "kind", "records", "scored", "rejected", "unreadable", "of bytes", "asked for", "withheld", "copies",
+    )  # fmt: skip
+    return table(headings, rows, right=headings[2:])
+
+
+def _worst(summary: AuditSummary) -> Table:
+    rows = [
+        (
+            shard.shard,
+            shard.scored,
+            shard.withheld,
+            shard.verdicts["flag"],
+            ", ".join(shard.proposed) or "-",
+        )
+        for shard in summary.worst_shards[:_FEW]
+    ]
+    headings = ("worst shards", "scored", "withheld", "flagged", "proposed by")
+    return table(headings, rows, right=("scored", "withheld", "flagged"))
+
+
+def _drift(drift: Drift) -> Iterator[str | Table]:
+    odd = [source for source in drift.sources if source.state != "same"]
+    num_moved = len(drift.signals)
+    yield f"drift: {num_moved:,} of {drift.num_compared:,} signals moved, {len(odd):,} sources changed their share"
+    yield from (
+        f"  source {printable(source.source)} {source.state}: {source.share_then:.2%} of the records, now "
+        f"{source.share_now:.2%}"
+        for source in odd[:_FEW]
+    )
+    yield from (
+        f"  {printable(signal.source)} {signal.signal} {signal.state}: median {signal.median_then:g}, now "
+        f"{signal.median_now:g} (PSI {signal.psi:.2f})"
+        for signal in drift.signals[:_FEW]
+    )
