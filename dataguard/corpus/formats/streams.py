@@ -314,7 +314,7 @@ class _Input:
         have = len(self._held) - self._start
         if have >= num_bytes:
             return have
-        parts = [self._held[self._start :]]
+        parts = [self._held[self._start :]] if have else []  # a part alone is held as it is
         while have < num_bytes:
             part = self._file.read(max(num_bytes - have, CHUNK_BYTES))
             if not part:

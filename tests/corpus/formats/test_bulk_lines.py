@@ -299,6 +299,15 @@ def test_real_files_give_the_same_answer(shared: Path) -> None:
     assert num_lines > num_certain
 
 
+def test_one_variant_serves_all() -> None:
+    """So that what `warmup` compiles is what is used."""
+    from dataguard.corpus.kernels import json_lines, utf8
+
+    for field in ("text", "a.b"):
+        compare(b'{"text":"\xe2\x82\xac"}\n' * 9, field)
+    assert len(json_lines.extract_lines.signatures) == len(utf8.mark_not_utf8.signatures) == 1
+
+
 def test_only_much_work_loads_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_lines, "SHORTCUT", Shortcut(LineKernel, after_bytes=100))
     decoder = BulkLines("text", _FREE, 512)
