@@ -25,7 +25,11 @@ _TODO = {
 
 
 def fit_problems(
-    policy: Policy, source_names: Sequence[str], source_kinds: Sequence[SignalKind] | None = None
+    policy: Policy,
+    source_names: Sequence[str],
+    source_kinds: Sequence[SignalKind] | None = None,
+    *,
+    known_sources: Sequence[str] = (),
 ) -> tuple[Problem, ...]:
     """What of a policy can never have an effect on these sources.
 
@@ -37,11 +41,13 @@ def fit_problems(
         The sources there are; with none of them, nothing is known and nothing is told.
     source_kinds
         What each holds, where that is known.
+    known_sources
+        Names that the policy may speak of as well, though nothing of them will be judged.
     """
     if not source_names:
         return ()
-    names = tuple(source_names)
-    kinds = dict(zip(names, source_kinds, strict=True)) if source_kinds is not None else {}
+    names = (*source_names, *(name for name in known_sources if name not in source_names))
+    kinds = dict(zip(source_names, source_kinds, strict=True)) if source_kinds is not None else {}
     problems: list[Problem] = []
     every: tuple[Rule | BatchRule | ShardRule, ...] = (*policy.rules, *policy.batch_rules, *policy.shard_rules)
     for rule in every:
@@ -161,7 +167,7 @@ def _kind_problems(
         return []
     kind = rule.kind if isinstance(rule, Rule) else rule.condition.signal.kind
     own = [name for name in names if matches(rule.sources, name)]
-    if any(kinds[name] == kind for name in own):
+    if any(kinds.get(name, kind) == kind for name in own):
         return []
     found = ", ".join(f"{name} holds {kinds[name]}" for name in own)
     asked = f"it is over {kind}, and its sources are not, so it never fires"

@@ -48,6 +48,9 @@ class Gate:
         By index; samples name their source by it.
     source_kinds
         What each source holds, where that is known: more that can never fire is found then.
+    known_sources
+        Sources of the corpus that this gate will not meet (a stream of tokens, beside texts); a policy may speak of
+        them.
     profile
         The reference profile, for rules on outliers; without it they are skipped, and counted so.
     vocab_size
@@ -79,6 +82,7 @@ class Gate:
         *,
         source_names: Sequence[str],
         source_kinds: Sequence[SignalKind] | None = None,
+        known_sources: Sequence[str] = (),
         profile: ReferenceProfile | None = None,
         vocab_size: int | None = None,
         strict: bool = False,
@@ -91,7 +95,7 @@ class Gate:
         self.profile = profile
         self.vocab_size = vocab_size
         self._also = None if also is None else frozenset(spec_of(name).name for name in also)
-        problems = fit_problems(policy, self.source_names, source_kinds)
+        problems = fit_problems(policy, self.source_names, source_kinds, known_sources=known_sources)
         lacking = lacking_problems(policy, self.source_names, source_kinds, profile=profile, vocab_size=vocab_size)
         if problems or (strict and lacking):
             raise policy_error(policy.name, (*problems, *(lacking if strict else ())))

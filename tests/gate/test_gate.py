@@ -190,6 +190,10 @@ def test_sources_that_are_not_there_are_told() -> None:
             source_kinds=["text", "tokens"],
         )
     Gate(read_policy(f'{rule}sources = ["*"]', name="t"), source_names=["web", "ids"], source_kinds=["text", "tokens"])
+    elsewhere = read_policy(f'{rule}sources = ["ids"]\n[sources.books]\noff = ["r"]', name="t")
+    Gate(elsewhere, source_names=["web"], source_kinds=["text"], known_sources=["books", "ids", "web"])
+    with pytest.raises(PolicyError, match="no source is called 'books'"):
+        Gate(elsewhere, source_names=["web"], source_kinds=["text"], known_sources=["ids"])
     text = f'{rule}sources = ["ids"]\n[sources.web]\nrules.r = {{above = 0.6}}'
     with pytest.raises(PolicyError, match="is not for these sources"):
         Gate(read_policy(text, name="t"), source_names=["web", "ids"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dataguard.gate.policy import POLICY_NAMES, named_policy, policy_text
+from dataguard.gate.policy import POLICY_NAMES, named_policy, policy_text, read_policy
 from dataguard.gate.verdict import Verdict
 from tests.gate.drawn import columns_of
 
 DIGESTS = {
-    "default": "26e2c74e7091a4712a9d772393abbacf3f33b0a971b4aedee664aa9c54e8f641",
-    "gopher": "aecc8823764328cb8773268685926b755c6bd53f1b3724dd2fea9fdca0937835",
+    "default": "8e2ff2a913fcbda41351a7a67bcee2a2e10fc8e31fa4abfcc5bcc42ff1ad25db",
+    "gopher": "1cdab93410c81880e1a47ecec02cf0caae20141e8c1ee023c7935966e88b43cc",
     "olmo": "1bcf36a61e2c01d193451c773a077d5bee907f1c9381128aa8a22a47ea8fe908",
     "seed-batch": "43158c903cc9d1223d74e4ff5bcce44a8496a4b0e49591a6a2df92f968b28391",
 }
@@ -75,6 +75,17 @@ def test_default_does_what_the_table_says() -> None:
     assert (shard.low, shard.min_samples, shard.action) == (0.05, 200, "propose_quarantine")
     counted = {rule.name for rule in policy.rules if shard.bits >> rule.bit & 1}
     assert counted == {"token_periods", "byte_periods", "invalid_utf8_many", "nontext_many"}
+
+
+def test_what_stands_in_comments_of_default_can_be_taken_out_of_them() -> None:
+    text = policy_text("default")
+    for line in ('# fill = "substitute"', '# [sources."code-*"]', "# off = [", "# rules.dup_lines = {"):
+        assert text.count(f"\n{line}") == 1
+        text = text.replace(f"\n{line}", f"\n{line[2:]}")
+    policy = read_policy(text, name="t")
+    assert policy.fill == "substitute"
+    (section,) = policy.sections
+    assert (section.source, len(section.off), list(section.conditions)) == ("code-*", 4, ["dup_lines"])
 
 
 def test_gopher_withholds_what_it_flags() -> None:
