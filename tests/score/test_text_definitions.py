@@ -49,6 +49,7 @@ CASES: list[tuple[bytes | str, str, float]] = [
     ("x y x y", "word_entropy", 1.0),
     ("aa aa aa ab", "word_entropy", 0.8112781244591328),
     ("中文中文", "word_entropy", 1.0),
+    (b"a a\x00 a\x00\x00 \x00a", "word_entropy", 2.0),
     # what is no UTF-8, and what is no text
     (b"abc\xff", "invalid_utf8_fraction", 1 / 4),
     (b"\xe2\x82a", "invalid_utf8_fraction", 2 / 3),
@@ -87,6 +88,7 @@ CASES: list[tuple[bytes | str, str, float]] = [
     ("a\na\na", "dup_line_fraction", 2 / 3),
     ("a\n\n\nb\n\n\n", "dup_line_fraction", 0.0),
     ("a\r\na\n", "dup_line_fraction", 1 / 2),
+    (b"a\na\x00\na\x00\x00", "dup_line_fraction", 0.0),
     ("a\n a\na ", "dup_line_fraction", 0.0),
     ("\n".join(f"line {number % 10}" for number in range(40)), "dup_line_fraction", 30 / 40),
     ("\n".join(["ab"] * 14 + ["xyz"]), "dup_line_char_fraction", 26 / 31),

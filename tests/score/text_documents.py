@@ -68,20 +68,8 @@ SCRIPTS = [
     )
 ]
 WORDS = [
-    b"a",
-    b"b",
-    b"ab",
-    b"the",
-    b"cat",
-    b"sat",
-    b"on",
-    b"mat",
-    b"#tag",
-    b"wait...",
-    b"....",
-    b"......",
-    b"7",
-    b"2024",
+    *(b"a", b"b", b"ab", b"a\x00", b"abcdefgh", b"abcdefghi", b"the", b"cat", b"sat", b"on", b"mat", b"#tag"),
+    *(b"wait...", b"....", b"......", b"7", b"2024"),
 ]
 SIGNS = [
     *(b"#", b"..", b"...", "…".encode(), b"-", b"* ", "• ".encode(), "‣".encode(), "◦ ".encode(), "\u2013 ".encode()),
@@ -90,7 +78,7 @@ SIGNS = [
 
 atoms = st.sampled_from([*LINE_ENDS, *BLANKS, *NO_BLANKS, *INVALID, *EDGES, *SCRIPTS, *WORDS, *SIGNS])
 soups = st.lists(atoms, max_size=40).map(b"".join)
-sentences = st.lists(st.sampled_from(WORDS[:5]), max_size=60).map(b" ".join)
+sentences = st.lists(st.sampled_from(WORDS[:6]), max_size=60).map(b" ".join)
 few_lines = st.lists(
     st.tuples(st.sampled_from([b"a", b"a ", b"b c", "中文".encode(), b"- x", b"x ..."]), st.sampled_from(LINE_ENDS)),
     max_size=30,
