@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dataguard.score.kernels import tokens
 
-__all__ = ["LARGEST_KEPT_ROW", "LARGEST_ROW", "TokenScratch", "token_scratch"]
+__all__ = ["LARGEST_KEPT_ROW", "LARGEST_ROW", "TokenScratch", "ids_buffer", "token_scratch"]
 
 LARGEST_ROW = 2**31 - 1
 """Tokens a row may have: dense ids and their counts are 32-bit."""
@@ -65,3 +65,12 @@ def token_scratch(num_tokens: int) -> TokenScratch:
         _mine.tokens = scratch if num_tokens <= LARGEST_KEPT_ROW else None
     scratch.begin()
     return scratch
+
+
+def ids_buffer(num_tokens: int) -> NDArray[np.int64]:
+    """Room of this thread for `num_tokens` ids; what it holds is anything."""
+    buffer: NDArray[np.int64] | None = getattr(_mine, "ids", None)
+    if buffer is None or len(buffer) < num_tokens:
+        buffer = np.empty(num_tokens, dtype=np.int64)
+        _mine.ids = buffer if num_tokens <= LARGEST_KEPT_ROW else None
+    return buffer[:num_tokens]

@@ -1,8 +1,8 @@
 """How are the signals of ragged rows of token ids computed, whatever the integer type?
 
-Rows are ``ids[offsets[r]:offsets[r + 1]]`` of one flat array. They go through the kernel in pieces of about 256,000
+Rows are ``ids[offsets[r]:offsets[r + 1]]`` of one flat array. They go through the kernel in pieces of about 131,000
 tokens, or one row where it is longer: a piece is brought to native int64 (unsigned 64-bit ids by their bits, which
-keeps equal what is equal and outside a vocabulary what is outside) in one buffer that all pieces share.
+keeps equal what is equal and outside a vocabulary what is outside) in a buffer of the thread, where it is not so yet.
 
 **Positions that do not count** (the mask is False) are taken out before anything else; what is left is contiguous. So
 padding between two documents makes neighbours of their tokens, and a window or a run may reach across it: the signals
@@ -12,6 +12,7 @@ speak of the tokens that are trained on, in their order. `dataguard.score.spans`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,11 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from dataguard.errors import UsageError
 from dataguard.score.kernels import tokens as kernels
 from dataguard.score.registry import TOKEN_SIGNALS, select
-from dataguard.score.scratch import LARGEST_ROW, token_scratch
+from dataguard.score.scratch import LARGEST_ROW, ids_buffer, token_scratch
 
 __all__ = ["as_ids", "as_mask", "as_vocab_size", "distinct_ngrams", "score_token_rows"]
 
-PIECE_TOKENS = 1 << 18
+PIECE_TOKENS = 1 << 17
 PIECE_ROWS = 1 << 20
 
 _NEEDS_COUNTS = {"distinct_tokens", "token_entropy", "token_entropy_ratio", "token_dup_ngram_fraction", "anomaly"}
@@ -85,25 +86,23 @@ def score_token_rows(
     if bounds[-1] > len(flat):
         raise UsageError(f"the last row ends at token {bounds[-1]:,}", found=f"{len(flat):,} tokens")
     counted = None if mask is None else as_mask(mask, flat.shape)
-    names = _chosen(signals, vocab_size=vocab_size, text_bytes=text_bytes)
-    wanted = sum(
-        bit
-        for bit, needing in (
-            (kernels.WANT_COUNTS, _NEEDS_COUNTS),
-            (kernels.WANT_NGRAMS, _NEEDS_NGRAMS),
-            (kernels.WANT_PERIODS, _NEEDS_PERIODS),
-            (kernels.WANT_VOCABULARY, _NEEDS_VOCABULARY),
-        )
-        if not needing.isdisjoint(names)
+    if isinstance(signals, str):
+        raise UsageError(f"signals {signals!r}", allowed="a list of names", todo=f"[{signals!r}]")
+    names, wanted = _chosen(
+        None if signals is None else tuple(signals),
+        has_vocab_size=vocab_size is not None,
+        has_text_bytes=text_bytes is not None,
     )
     size = 1 if vocab_size is None else as_vocab_size(vocab_size)
     num_rows = len(bounds) - 1
     lengths = np.zeros(num_rows, dtype=np.int64)
     wholes = np.zeros((num_rows, len(_WHOLES)), dtype=np.int64)
     reals = np.zeros((num_rows, len(_REALS)), dtype=np.float64)
-    for rows, piece, ends in _pieces(flat, bounds, counted):
-        lengths[rows] = np.diff(ends)
-        if wanted:
+    if not wanted and counted is None:
+        lengths = np.diff(bounds)
+    else:
+        for rows, piece, ends in _pieces(flat, bounds, counted):
+            lengths[rows] = np.diff(ends)
             scratch = token_scratch(int(lengths[rows].max(initial=0)))
             kernels.score_rows(
                 piece, ends, wanted, size,
@@ -111,12 +110,19 @@ def score_token_rows(
                 scratch.marks, scratch.tallies, scratch.logs,
                 wholes[rows], reals[rows],
             )  # fmt: skip
-    found: dict[str, NDArray[np.int64] | NDArray[np.float64]] = {"length_tokens": lengths}
-    found |= {name: np.ascontiguousarray(wholes[:, column]) for column, name in enumerate(_WHOLES)}
-    found |= {name: np.ascontiguousarray(reals[:, column]) for column, name in enumerate(_REALS)}
-    if "fertility" in names and text_bytes is not None:
-        found["fertility"] = _fertility(lengths, text_bytes)
-    return {name: found[name] for name in names}
+    found: dict[str, NDArray[np.int64] | NDArray[np.float64]] = {}
+    for name in names:
+        if name in _WHOLES:
+            found[name] = np.ascontiguousarray(wholes[:, _WHOLES.index(name)])
+        elif name in _REALS:
+            found[name] = np.ascontiguousarray(reals[:, _REALS.index(name)])
+        elif name == "fertility":
+            assert text_bytes is not None, "a signal without its need was chosen"
+            found[name] = _fertility(lengths, text_bytes)
+        else:
+            assert name == "length_tokens", f"nobody computes {name}"
+            found[name] = lengths
+    return found
 
 
 def distinct_ngrams(ids: ArrayLike, offsets: ArrayLike, n: int) -> NDArray[np.int64]:
@@ -177,21 +183,31 @@ def as_vocab_size(vocab_size: int) -> int:
     return int(vocab_size)
 
 
-def _chosen(signals: Sequence[str] | None, *, vocab_size: int | None, text_bytes: ArrayLike | None) -> tuple[str, ...]:
-    given = {name for name, what in (("vocab_size", vocab_size), ("text_bytes", text_bytes)) if what is not None}
+@cache
+def _chosen(
+    signals: tuple[str, ...] | None, *, has_vocab_size: bool, has_text_bytes: bool
+) -> tuple[tuple[str, ...], int]:
+    """Names in the registry's order, and what the kernel is asked for their sake."""
+    given = {need for need, has in (("vocab_size", has_vocab_size), ("text_bytes", has_text_bytes)) if has}
     if signals is None:
-        return tuple(spec.name for spec in TOKEN_SIGNALS if given.issuperset(spec.needs))
-    if isinstance(signals, str):
-        raise UsageError(f"signals {signals!r}", allowed="a list of names", todo=f"[{signals!r}]")
-    chosen = select(signals, "tokens")
-    others = sorted(set(signals) - {spec.name for spec in chosen})
-    if others:
-        raise UsageError(f"{', '.join(others)}: no signal of tokens", todo="score the text for signals of text")
+        chosen = tuple(spec for spec in TOKEN_SIGNALS if given.issuperset(spec.needs))
+    else:
+        chosen = select(signals, "tokens")
+        others = sorted(set(signals) - {spec.name for spec in chosen})
+        if others:
+            raise UsageError(f"{', '.join(others)}: no signal of tokens", todo="score the text for signals of text")
     for spec in chosen:
         missing = [need for need in spec.needs if need not in given]
         if missing:
             raise UsageError(f"{spec.name} needs {', '.join(missing)}", todo=f"give {missing[0]}=...")
-    return tuple(spec.name for spec in chosen)
+    names = tuple(spec.name for spec in chosen)
+    wanted = (
+        (kernels.WANT_COUNTS, _NEEDS_COUNTS),
+        (kernels.WANT_NGRAMS, _NEEDS_NGRAMS),
+        (kernels.WANT_PERIODS, _NEEDS_PERIODS),
+        (kernels.WANT_VOCABULARY, _NEEDS_VOCABULARY),
+    )
+    return names, sum(bit for bit, needing in wanted if not needing.isdisjoint(names))
 
 
 def _as_offsets(offsets: ArrayLike) -> NDArray[np.int64]:
@@ -212,8 +228,6 @@ def _pieces(
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
     """(rows, their ids that count as native int64, their offsets in these), piece by piece."""
     num_rows = len(offsets) - 1
-    longest = int(np.diff(offsets).max(initial=0))
-    buffer = np.empty(max(longest, min(PIECE_TOKENS, int(offsets[-1] - offsets[0]))), dtype=np.int64)
     start = 0
     while start < num_rows:
         stop = int(np.searchsorted(offsets, offsets[start] + PIECE_TOKENS, side="right")) - 1
@@ -225,10 +239,17 @@ def _pieces(
             kept_before = np.zeros(len(counted) + 1, dtype=np.int64)
             np.cumsum(counted, out=kept_before[1:])
             piece, ends = piece[counted], kept_before[ends]
-        native = buffer[: len(piece)]
-        np.copyto(native, piece, casting="unsafe")
-        yield slice(start, stop), native, ends
+        yield slice(start, stop), _as_native(piece), ends
         start = stop
+
+
+def _as_native(piece: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Ids as the kernels want them: as they are where they are so already, else in the thread's buffer."""
+    if piece.dtype == np.int64 and piece.flags.carray:
+        return piece.view(np.int64)
+    native = ids_buffer(len(piece))
+    np.copyto(native, piece, casting="unsafe")
+    return native
 
 
 def _fertility(lengths: NDArray[np.int64], text_bytes: ArrayLike) -> NDArray[np.float64]:

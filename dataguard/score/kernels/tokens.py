@@ -43,7 +43,7 @@ DIRECT_IDS = 1 << 18
 NUM_SMALL_COUNTS = 1024
 """Counts below are tallied, and their logarithms stand in a table."""
 LARGEST_PERIOD = 13
-MARKED_REPEATS = 4
+MARKED_REPEATS = np.uint64(4)
 
 WANT_COUNTS = 1
 WANT_NGRAMS = 2
@@ -216,41 +216,55 @@ def _distinct_windows(dense, distinct, length, n, classes, table, stamps):  # ty
     return np.int64(num)
 
 
+@part(inline=True)
+def _same(row, i, p):  # type: ignore[no-untyped-def]
+    return row[i] == row[i - p]
+
+
 @part()
 def _periods(row, marks):  # type: ignore[no-untyped-def]
     """Most repeats of a unit of 1..13 tokens (0 below 3), and how many places lie in runs of 4 and more.
 
-    `marks` is all zero before and after.
+    `marks` is all zero before and after. Places are unsigned, which spares asking of each whether it is negative.
     """
-    length = len(row)
-    best = 0
-    low, high = length, 0
-    for p in range(1, LARGEST_PERIOD + 1):
-        step = 2 * p
-        i = p + step - 1
-        while i < length:
-            if row[i] != row[i - p]:
+    length = np.uint64(len(row))
+    best = np.uint64(0)
+    low, high = length, np.uint64(0)
+    for period in range(1, LARGEST_PERIOD + 1):
+        p = np.uint64(period)
+        step = p + p
+        i = p + step - _1
+        while True:
+            # Four looks for one question: a hit is rare.
+            last = step + step + step
+            while i + last < length and not (
+                _same(row, i, p) | _same(row, i + step, p) | _same(row, i + step + step, p) | _same(row, i + last, p)
+            ):
+                i += last + step
+            while i < length and not _same(row, i, p):
                 i += step
-                continue
+            if i >= length:
+                break
             start = i
-            while start > p and row[start - 1] == row[start - 1 - p]:
-                start -= 1
-            stop = i + 1
-            while stop < length and row[stop] == row[stop - p]:
-                stop += 1
+            while start > p and _same(row, start - _1, p):
+                start -= _1
+            stop = i + _1
+            while stop < length and _same(row, stop, p):
+                stop += _1
             if stop - start >= step:
                 first = start - p
                 repeats = (stop - first) // p
                 best = max(best, repeats)
                 if repeats >= MARKED_REPEATS:
-                    marks[first:stop] = 1
+                    for k in range(first, stop):
+                        marks[k] = 1
                     low, high = min(low, first), max(high, stop)
             i = stop + step
     covered = 0
-    for i in range(low, high):
-        covered += marks[i]
-        marks[i] = 0
-    return best, covered
+    for k in range(low, high):
+        covered += marks[k]
+        marks[k] = 0
+    return np.int64(best), covered
 
 
 @part()
