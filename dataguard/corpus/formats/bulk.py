@@ -1,10 +1,10 @@
 """Is there enough work in this process to load a compiled kernel for it?
 
-Importing numba and loading a kernel takes half a second, compiling it once on a machine takes seconds. Small inputs do
+Importing numba and loading a kernel takes 0.6 s, compiling it once on a machine takes seconds. Small inputs do
 not pay for that, and a look-up (`inspect`, `where`) never does:
 
-1. A kernel is loaded when so much work of its kind was done without it in this process that the loading would have
-   paid off.
+1. A kernel is loaded when so much work of its kind was done without it in this process as takes the time of loading
+   it: whoever needs it does not lose more than that, and nobody else pays.
 2. Scans of whole shards load it; reads of blocks only where something else has imported numba before. The loader of a
    training run has, a look-up never has.
 3. Where it cannot be loaded, a warning says so, and the work goes on without it.

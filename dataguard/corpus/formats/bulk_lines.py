@@ -122,7 +122,7 @@ class LineKernel:
         )
 
 
-SHORTCUT = Shortcut(LineKernel, after_bytes=1 << 25)
+SHORTCUT = Shortcut(LineKernel, after_bytes=1 << 26)
 """The kernel of this process. Decoding so much without it takes about as long as importing and loading it."""
 
 

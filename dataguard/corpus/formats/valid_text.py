@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataguard.corpus.formats.bulk import Shortcut
+from dataguard.corpus.formats.content import one_text
 
 __all__ = ["SHORTCUT", "Utf8Kernel", "rows_not_utf8"]
 
@@ -28,7 +29,7 @@ class Utf8Kernel:
         from dataguard.corpus.kernels import utf8
 
         self._mark: Any = utf8.mark_not_utf8
-        self.rows_not_utf8(pa.array([b"a"], pa.large_binary()))
+        self.rows_not_utf8(one_text(b"a"))
 
     def rows_not_utf8(self, text: pa.LargeBinaryArray) -> list[int]:
         """See the function of that name."""
