@@ -210,7 +210,7 @@ class _Counting:
                 self.line_facts,
             )
             if first < stop:
-                table.grow()
+                table.grow(int(facts[first, text_classes.NEWLINES]) + 1)
 
     def _compare_words(self, workspace: Workspace, first: int, stop: int) -> None:
         while first < stop:
@@ -219,7 +219,7 @@ class _Counting:
                 return
             first = self._find_repeats(workspace, first, stop)
             if first < stop:
-                workspace.ngrams.grow()
+                workspace.ngrams.grow(int(self.class_facts[first, text_classes.WORDS]))
 
     def _number_words(self, workspace: Workspace, first: int, stop: int) -> None:
         table, facts = workspace.words, self.class_facts
@@ -249,7 +249,7 @@ class _Counting:
                 self.word_entropy,
             )
             if first < stop:
-                table.grow()
+                table.grow(int(facts[first, text_classes.WORDS]))
 
     def _find_repeats(self, workspace: Workspace, first: int, stop: int) -> int:
         table, facts = workspace.ngrams, self.class_facts

@@ -19,6 +19,7 @@ __all__ = ["Table", "Workspace", "borrowed"]
 
 _KEPT_BYTES = 64 << 20
 _FEWEST_SLOTS = 1 << 12
+_EAGER_SLOTS = 1 << 20
 _GENERATIONS = 1 << 32
 
 
@@ -42,9 +43,15 @@ class Table:
         """Bytes it takes up."""
         return self.entries.nbytes + self.tallies.nbytes
 
-    def grow(self) -> None:
-        """Make room for four times as many; what it held is gone."""
-        self._make(4 * self.tallies.shape[1])
+    def grow(self, num: int) -> None:
+        """Make room for four times as many entries, or at once for `num` where these are not very many.
+
+        What it held is gone. A document that turns out to be too large is begun again after each growth.
+        """
+        slots = 4 * self.tallies.shape[1]
+        while slots < min(2 * num, _EAGER_SLOTS):
+            slots *= 2
+        self._make(slots)
 
     def generations(self, num: int) -> int:
         """The first of `num` generations that nobody has used."""
@@ -64,7 +71,7 @@ class Workspace:
         self.queue = np.zeros(text_runs.QUEUE, dtype=np.int64)
         self.histograms = np.zeros(1024, dtype=np.uint32)
         self.period_ends = np.zeros(65, dtype=np.int64)
-        self.places = np.zeros((3, text_words.PLACES), dtype=np.int64)
+        self.places = np.zeros((5, text_words.PLACES), dtype=np.int64)
         self.keys = np.zeros(max(text_words.PLACES, text_ngrams.PIECE), dtype=np.uint64)
         self.per_word: NDArray[np.uint32] = np.empty((4, 0), dtype=np.uint32)
         """Counts, numbers, sums and spots."""

@@ -85,6 +85,26 @@ def _equal_before(typing: Any, values: Any, at: Any) -> Any:  # noqa: ARG001
     return types.uint64(values, types.int64), generate
 
 
+@intrinsic
+def _trailing_zeros(typing: Any, word: Any) -> Any:  # noqa: ARG001
+    """How many bits from bit 0 up are 0; 64 where none is 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def _leading_zeros(typing: Any, word: Any) -> Any:  # noqa: ARG001
+    """How many bits from bit 63 down are 0; 64 where none is 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
 @part()
 def _fill(values, begin, end, counts):  # type: ignore[no-untyped-def]
     """Add the bytes to four histograms that lie one behind the other."""
@@ -128,6 +148,32 @@ def _least_period(values, start, period):  # type: ignore[no-untyped-def]
 
 
 @part()
+def _run_stop(values, stop, period, end):  # type: ignore[no-untyped-def]
+    """Where the bytes from `stop` on no longer equal those one period before."""
+    while stop + 8 <= end:
+        differs = _load(values, stop) ^ _load(values, stop - period)
+        if differs:
+            return stop + (_trailing_zeros(differs) >> 3)
+        stop += 8
+    while stop < end and values[stop] == values[stop - period]:
+        stop += 1
+    return stop
+
+
+@part()
+def _run_start(values, start, period, begin):  # type: ignore[no-untyped-def]
+    """How far down the bytes below `start` equal those one period behind."""
+    while start - 8 >= begin:
+        differs = _load(values, start - 8) ^ _load(values, start - 8 + period)
+        if differs:
+            return start - (_leading_zeros(differs) >> 3)
+        start -= 8
+    while start > begin and values[start - 1] == values[start - 1 + period]:
+        start -= 1
+    return start
+
+
+@part()
 def _periods(values, begin, end, ends):  # type: ignore[no-untyped-def]
     """Most repeats of a unit in a run, and the bytes that runs cover."""
     repeats = covered = 0
@@ -138,23 +184,27 @@ def _periods(values, begin, end, ends):  # type: ignore[no-untyped-def]
         equal = _equal_before(values, at)
         if equal:
             least, most = at, at
+            # A run that is known to have a least period has each multiple of it too, and may only be longer for that.
+            known, known_start, known_stop = LONGEST_PERIOD + 1, at, at
             for period in range(HALF + 1, LONGEST_PERIOD + 1):
                 if equal >> np.uint64(LONGEST_PERIOD - period) & np.uint64(1) == 0:
                     continue
-                if ends[period] > at:  # within a run that is known
+                if ends[period] > at:  # within a run that was met before
                     continue
-                stop = at + PROBE
-                while stop < end and values[stop] == values[stop - period]:
-                    stop += 1
-                start = at - period
-                while start > begin and values[start - 1] == values[start - 1 + period]:
-                    start -= 1
+                start, stop = at - period, at + PROBE
+                if period % known == 0:
+                    start, stop = min(start, known_start), max(stop, known_stop)
+                stop = _run_stop(values, stop, period, end)
+                start = _run_start(values, start, period, begin)
                 if start > at - LONGEST_PERIOD:  # a run that is long enough is met again, at the next place
                     continue
                 ends[period] = stop
                 if stop - start >= SHORTEST_RUN:
-                    repeats = max(repeats, (stop - start) // _least_period(values, start, period))
+                    divisor = _least_period(values, start, period)
+                    repeats = max(repeats, (stop - start) // divisor)
                     least, most = min(least, start), max(most, stop)
+                    if divisor < known:
+                        known, known_start, known_stop = divisor, start, stop
             if most > least:
                 covered += max(0, most - max(least, covered_to))
                 covered_to = max(covered_to, most)
@@ -162,7 +212,7 @@ def _periods(values, begin, end, ends):  # type: ignore[no-untyped-def]
     return repeats, covered
 
 
-@kernel(seconds=3)
+@kernel(seconds=2)
 def measure(values, offsets, first, stop, wanted, logs, counts, ends, entropy, repeats, covered):  # type: ignore[no-untyped-def]
     """Byte entropy and periodic runs of the documents first:stop.
 

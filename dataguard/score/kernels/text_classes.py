@@ -181,7 +181,7 @@ def _alpha_words(word, alphabetic, touching, ends, alpha_over, touching_over):  
     return _ones(found), np.uint64(carried < stretch), (alphabetic & touching) >> TOP
 
 
-@kernel(seconds=6)
+@kernel(seconds=2)
 def classify(values, offsets, first, stop, index, classes, masks, facts, spare):  # type: ignore[no-untyped-def]
     """Masks and facts of the documents first:stop; gives how many words they have, and one more each.
 

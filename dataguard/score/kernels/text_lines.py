@@ -161,41 +161,38 @@ def _end_of_text(masks, row, stop):  # type: ignore[no-untyped-def]
 
 @part()
 def _hash(values, start, stop):  # type: ignore[no-untyped-def]
-    """A 64-bit hash of the bytes start:stop of `values`."""
-    length = stop - start
-    state = SECRET_1 ^ np.uint64(length)
-    place = start
-    while stop - place >= 16:
-        state = _fold(_load(values, place) ^ SECRET_2, _load(values, place + 8) ^ state)
-        place += 16
-    if stop - place >= 8:
-        state = _fold(_load(values, place) ^ SECRET_2, state ^ SECRET_3)
-        place += 8
-    if stop > place:
-        rest = ZERO
-        if length >= 8:
-            rest = _load(values, stop - 8) >> np.uint64(8 * (8 - (stop - place)))
-        else:
-            for i in range(stop - place):
-                rest |= np.uint64(values[place + i]) << np.uint64(8 * i)
-        state = _fold(rest ^ SECRET_3, state ^ SECRET_2)
-    return _fold(state ^ SECRET_3, SECRET_1)
+    """A 64-bit hash of the bytes start:stop of `values`, of which there is one at least."""
+    size = stop - start
+    state = SECRET_1 ^ np.uint64(size)
+    if size >= 16:
+        place = start
+        while stop - place > 16:
+            state = _fold(_load(values, place) ^ SECRET_2, _load(values, place + 8) ^ state)
+            place += 16
+        # The last 1 to 16 bytes, as two words that may share bytes with those before.
+        return _fold(_load(values, stop - 16) ^ SECRET_2 ^ state, _load(values, stop - 8) ^ SECRET_3)
+    if size >= 8:
+        return _fold(_load(values, start) ^ SECRET_2 ^ state, _load(values, stop - 8) ^ SECRET_3)
+    word = ZERO
+    for i in range(size):
+        word |= np.uint64(values[start + i]) << np.uint64(8 * i)
+    return _fold(word ^ SECRET_2 ^ state, SECRET_3)
 
 
 @part()
-def _is_new(table, room, generation, key, size, sizes, num):  # type: ignore[no-untyped-def]
+def _is_new(table, ring, stamp, key, size, sizes, num):  # type: ignore[no-untyped-def]
     """Whether no entry of this generation has this key and size; it is entered as number `num` then."""
-    slot = np.int64(_fold(key, SECRET_2) & room)
+    slot = _fold(key, SECRET_2) & ring
     while True:
-        value = table[2 * slot + 1]
-        if value >> HIGH_32 != generation:
-            table[2 * slot] = key
-            table[2 * slot + 1] = generation << HIGH_32 | np.uint64(num)
-            sizes[num] = size
+        value = table[slot << ONE | ONE]
+        if value & ~LOW_32 != stamp:
+            table[slot << ONE] = key
+            table[slot << ONE | ONE] = stamp | np.uint64(num)
+            sizes[np.uint64(num)] = size
             return True
-        if table[2 * slot] == key and sizes[np.int64(value & LOW_32)] == size:
+        if table[slot << ONE] == key and sizes[value & LOW_32] == size:
             return False
-        slot = np.int64((np.uint64(slot) + ONE) & room)
+        slot = (slot + ONE) & ring
 
 
 @part()
@@ -223,7 +220,7 @@ def _is_ellipsis(values, start, end):  # type: ignore[no-untyped-def]
     return (first == 0x2E and second == 0x2E and third == 0x2E) or (first == 0xE2 and second == 0x80 and third == 0xA6)
 
 
-@kernel(seconds=5)
+@kernel(seconds=3)
 def cut_lines(  # type: ignore[no-untyped-def]
     values, offsets, first, stop, wanted, masks, rows, newlines, bullets, tables, sizes, generation, facts
 ):
@@ -256,9 +253,9 @@ def cut_lines(  # type: ignore[no-untyped-def]
         length = offsets[document + 1] - begin
         row = rows[document]
         fit = 64 - _leading_zeros(np.uint64(2 * newlines[document] + 1))
-        room = np.uint64(min(slots, 1 << fit) - 1)
-        most = np.int64(room >> ONE)
-        stamp = np.uint64(generation) + np.uint64(document - first)
+        ring = np.uint64(min(slots, 1 << fit) - 1)
+        most = np.int64(ring >> ONE)
+        stamp = (np.uint64(generation) + np.uint64(document - first)) << HIGH_32
         lines = line_chars = longest = bulleted = ellipses = dup_lines = dup_chars = 0
         paragraphs = dup_paragraphs = dup_paragraph_chars = 0
         open_lines = open_chars = 0
@@ -294,7 +291,7 @@ def cut_lines(  # type: ignore[no-untyped-def]
                 if wanted & (WANT_LINES | WANT_PARAGRAPHS):
                     key = _hash(values, begin + start, begin + end)
                     if wanted & WANT_LINES and not _is_new(
-                        lines_seen, room, stamp, key, np.uint32(end - start), line_sizes, lines - dup_lines - 1
+                        lines_seen, ring, stamp, key, np.uint32(end - start), line_sizes, lines - dup_lines - 1
                     ):
                         dup_lines += 1
                         dup_chars += chars
@@ -305,7 +302,7 @@ def cut_lines(  # type: ignore[no-untyped-def]
                 paragraphs += 1
                 if wanted & WANT_PARAGRAPHS and not _is_new(
                     paragraphs_seen,
-                    room,
+                    ring,
                     stamp,
                     _fold(state ^ SECRET_2, SECRET_1),
                     np.uint32(open_lines),

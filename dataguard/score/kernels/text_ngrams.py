@@ -6,7 +6,7 @@ two parts; so nothing above the words depends on hashing.
 
 Text that repeats as a whole (`a a a ...`, a phrase over and over) prunes nothing. There, from some level on, every
 sequence has only one continuation: as many sequences as beginnings. Then the numbers of one level serve the next one as
-they are, and a level is a walk over a list, without any table.
+they are, and a level is a walk over a list, without any table; and not even that where the list is one stretch.
 
 The table is open addressing with key and value side by side; an entry whose generation is not the level's counts as
 free, so that nothing is cleared. Where it is too small for the distinct sequences of a document, the kernel stops and
@@ -30,7 +30,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LOW_32 = np.uint64(0xFFFFFFFF)
 HIGH_32 = np.uint64(32)
 ZERO, ONE = np.uint64(0), np.uint64(1)
-TWO = np.uint32(2)
+ONE_32, TWO = np.uint32(1), np.uint32(2)
 
 PIECE = 1024
 """Keys that are made at a time."""
@@ -158,6 +158,8 @@ def _survivors(numbers, spots, num, tally):  # type: ignore[no-untyped-def]
 @part()
 def _covered(spots, num, n, sums):  # type: ignore[no-untyped-def]
     """Characters of the words of all sequences that are kept, each word once."""
+    if num and spots[num - 1] - spots[0] == num - 1:
+        return np.int64(sums[np.uint64(spots[num - 1]) + np.uint64(n)]) - np.int64(sums[spots[0]])
     total = np.int64(0)
     reach = np.uint64(0)
     for j in range(num):
@@ -185,7 +187,7 @@ def _most_covered(numbers, spots, num, n, sums, distinct, reaches, totals):  # t
     return np.int64(most)
 
 
-@kernel(seconds=4)
+@kernel(seconds=3)
 def find_repeats(  # type: ignore[no-untyped-def]
     first, stop, wanted, words, numbers, counts, sums, heads, keys, table, tallies, generation, spots, covered
 ):
@@ -231,9 +233,17 @@ def find_repeats(  # type: ignore[no-untyped-def]
         for n in range(2, deepest + 1):
             if num < 2:
                 break
-            if settled:
+            if settled and spots[num - 1] - spots[0] == num - 1:
+                # One stretch, of which every level takes the last place away. Most often that is all.
+                num -= 1
+                last = numbers_here[num]
+                tally[last] -= ONE_32
+                if tally[last] == ONE_32:
+                    num = _survivors(numbers_here, spots, num, tally)
+            elif settled:
                 num = _pairs(numbers_here, spots, num)
                 _recount(numbers_here, num, distinct, tally)
+                num = _survivors(numbers_here, spots, num, tally)
             else:
                 beginnings = -1
                 if n > 2 and 2 * num > num_words:
@@ -243,7 +253,7 @@ def find_repeats(  # type: ignore[no-untyped-def]
                 if distinct < 0:
                     return document
                 settled = distinct == beginnings
-            num = _survivors(numbers_here, spots, num, tally)
+                num = _survivors(numbers_here, spots, num, tally)
             if wanted >> n & 1 and num:
                 if n <= LAST_TOP:
                     covered[document, n] = _most_covered(

@@ -49,13 +49,13 @@ SHORTEST_ENCODED = 64
 CHAR_START, DIGIT = 0, 5
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-ZERO, ONE = np.uint64(0), np.uint64(1)
+ZERO, ONE, TWO, TOP = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(63)
 
 
 @intrinsic
 def _ascii_masks(typing: Any, values: Any, at: Any, spare: Any, use_spare: Any) -> Any:  # noqa: ARG001
-    """Seven masks of the 64 bytes at `values[at:]`, or of those at `spare`."""
-    signature = types.UniTuple(types.uint64, 7)(values, types.int64, spare, types.boolean)
+    """Five masks of the 64 bytes at `values[at:]`, or of those at `spare`: base64, `<`, `>`, `#`, dot."""
+    signature = types.UniTuple(types.uint64, 5)(values, types.int64, spare, types.boolean)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector, word = ir.VectorType(ir.IntType(8), 64), ir.IntType(64)
@@ -79,10 +79,10 @@ def _ascii_masks(typing: Any, values: Any, at: Any, spare: Any, use_spare: Any) 
                 first = builder.or_(first, other)
             return first
 
+        folded = builder.or_(block, every(0x20))
+        letter = builder.icmp_unsigned("<=", builder.sub(folded, every(0x61)), every(25))
         found = [
-            between(0x30, 0x39),
-            either(between(0x41, 0x5A), between(0x61, 0x7A)),
-            either(equal(0x2B), equal(0x2F), equal(0x3D)),
+            either(letter, between(0x2F, 0x39), equal(0x2B), equal(0x3D)),
             equal(0x3C),
             equal(0x3E),
             equal(0x23),
@@ -128,6 +128,16 @@ def _ones(typing: Any, word: Any) -> Any:  # noqa: ARG001
 def _below(bit):  # type: ignore[no-untyped-def]
     """A mask of the bits below this one; `bit` is 0..64."""
     return ALL if bit >= 64 else (ONE << np.uint64(bit)) - ONE
+
+
+@part()
+def _may_be_longer(digit, run, longest):  # type: ignore[no-untyped-def]
+    """Whether this block may hold a run longer than the longest so far, or have a part in one."""
+    if longest >= 3:
+        twos = digit & digit >> ONE
+        fours = twos & twos >> TWO
+        return fours != ZERO or digit >> TOP != ZERO or run > 0
+    return digit != ZERO or run > 0
 
 
 @part()
@@ -212,7 +222,7 @@ def _is_mixed(values, start, stop):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(seconds=4)
+@kernel(seconds=2)
 def follow_runs(values, offsets, first, stop, wanted, masks, rows, facts, spare, queue):  # type: ignore[no-untyped-def]
     """Facts about runs and tags in the documents first:stop.
 
@@ -244,20 +254,20 @@ def follow_runs(values, offsets, first, stop, wanted, masks, rows, facts, spare,
             if beyond:
                 for i in range(64):
                     spare[i] = values[at + i] if i < left else 0
-            figure, letter, others, less, greater, number_sign, dot = _ascii_masks(values, at, spare, beyond)
+            base64, less, greater, number_sign, dot = _ascii_masks(values, at, spare, beyond)
             valid = _below(left)
             start = masks[row + block, CHAR_START]
             if wanted & WANT_DIGITS:
                 digit = masks[row + block, DIGIT]
-                if digit:
-                    digits += _ones(digit & start)
+                digits += _ones(digit & start)
+                if _may_be_longer(digit, digit_run, longest_digits):
                     digit_run, longest_digits = _follow_digits(digit, start, digit_run, longest_digits)
                 else:
                     digit_run = 0
             if wanted & WANT_SYMBOLS:
                 symbols += _ones(number_sign & valid)
                 dot &= valid
-                if dot or dot_run:
+                if dot & dot >> ONE & dot >> TWO or dot >> TOP or dot_run:
                     dot_run, symbols = _follow_dots(dot, dot_run, symbols)
             if wanted & WANT_MARKUP:
                 less &= valid
@@ -270,7 +280,7 @@ def follow_runs(values, offsets, first, stop, wanted, masks, rows, facts, spare,
                 chars += _ones(start)
             if wanted & WANT_ENCODED:
                 # A run of 64 or more ends a block or begins one, so that what lies within a block need not be seen.
-                blank = ~((letter | figure | others) & valid)
+                blank = ~(base64 & valid)
                 if blank == ZERO:
                     encoded_run += 64
                 else:

@@ -117,19 +117,6 @@ def _below(bit):  # type: ignore[no-untyped-def]
 
 
 @part()
-def _chars(masks, row, start, stop):  # type: ignore[no-untyped-def]
-    """Characters that begin in the document's bytes start:stop, which are not empty."""
-    first, last = start >> 6, (stop - 1) >> 6
-    head, tail = ~_below(start & 63), _below(((stop - 1) & 63) + 1)
-    if first == last:
-        return _ones(masks[row + first, CHAR_START] & head & tail)
-    num = _ones(masks[row + first, CHAR_START] & head) + _ones(masks[row + last, CHAR_START] & tail)
-    for block in range(first + 1, last):
-        num += _ones(masks[row + block, CHAR_START])
-    return num
-
-
-@part()
 def _places(beginnings, endings, base, starts, ends):  # type: ignore[no-untyped-def]
     """Where words begin and end in a block, from the places of `starts` and `ends` on.
 
@@ -140,6 +127,17 @@ def _places(beginnings, endings, base, starts, ends):  # type: ignore[no-untyped
         for k in range(4):
             starts[i + k] = base + _trailing_zeros(beginnings)
             ends[i + k] = base + _trailing_zeros(endings)
+            beginnings &= beginnings - ONE
+            endings &= endings - ONE
+
+
+@part()
+def _char_places(beginnings, endings, start, base, first, last):  # type: ignore[no-untyped-def]
+    """The same in characters: how many begin before each place, `base` of them before the block."""
+    for i in range(0, max(_ones(beginnings), _ones(endings)), 2):
+        for k in range(2):
+            first[i + k] = base + _ones(start & (beginnings - ONE) & ~beginnings)
+            last[i + k] = base + _ones(start & (endings - ONE) & ~endings)
             beginnings &= beginnings - ONE
             endings &= endings - ONE
 
@@ -215,7 +213,7 @@ def _enter(keys, starts, ends, num, table, ring, shift, stamp, sizes, counts, nu
     return distinct
 
 
-@kernel(seconds=5)
+@kernel(seconds=3)
 def number_words(  # type: ignore[no-untyped-def]
     values,
     offsets,
@@ -252,7 +250,7 @@ def number_words(  # type: ignore[no-untyped-def]
     masks, rows, words, chars
         As `classify` wrote them; of each document the row of its first block, its words and its characters.
     places
-        int64 (3, PLACES), scratch.
+        int64 (5, PLACES), scratch.
     keys
         uint64[PLACES], scratch.
     table, sizes
@@ -268,7 +266,7 @@ def number_words(  # type: ignore[no-untyped-def]
         int64 (documents, NUM_FACTS) and float64 (documents,): rows first:stop are written as wanted.
     """
     slots = len(sizes)
-    starts, ends, sizes_here = places[0], places[1], places[2]
+    starts, ends, first_chars, last_chars, lengths = places[0], places[1], places[2], places[3], places[4]
     for document in range(first, stop):
         begin, num_words = offsets[document], words[document]
         row = rows[document]
@@ -286,25 +284,24 @@ def number_words(  # type: ignore[no-untyped-def]
         longest = np.int64(0)
         distinct = ZERO
         total = np.uint32(0)
-        done = num_starts = num_ends = 0
+        done = num_starts = num_ends = chars_before = 0
         num_blocks = ((offsets[document + 1] - begin) >> 6) + 1
         for block in range(num_blocks):
             beginnings, endings = masks[row + block, WORD_START], masks[row + block, WORD_END]
             _places(beginnings, endings, 64 * block, starts[num_starts:], ends[num_ends:])
+            if not plain:
+                start = masks[row + block, CHAR_START]
+                _char_places(beginnings, endings, start, chars_before, first_chars[num_starts:], last_chars[num_ends:])
+                chars_before += _ones(start)
             num_starts += _ones(beginnings)
             num_ends += _ones(endings)
             if num_starts < PLACES - MOST_IN_BLOCK and block + 1 < num_blocks:
                 continue
-            if plain:
-                for i in range(num_ends):
-                    size = ends[i] - starts[i]
-                    longest = max(longest, size)
-                    sizes_here[i] = size
-            else:
-                for i in range(num_ends):
-                    size = _chars(masks, row, starts[i], ends[i])
-                    longest = max(longest, size)
-                    sizes_here[i] = size
+            from_, to = (starts, ends) if plain else (first_chars, last_chars)
+            for i in range(num_ends):
+                num_chars = to[i] - from_[i]
+                longest = max(longest, num_chars)
+                lengths[i] = num_chars
             if wanted & WANT_NUMBERS:
                 if np.int64(distinct) + num_ends > slots // 2 and room < 2 * num_words:
                     return document
@@ -326,9 +323,9 @@ def number_words(  # type: ignore[no-untyped-def]
                 sums_from = sums_here[done:]
                 for i in range(num_ends):
                     sums_from[i] = total
-                    total += np.uint32(sizes_here[i])
+                    total += np.uint32(lengths[i])
             done += num_ends
-            starts[0] = starts[num_ends]
+            starts[0], first_chars[0] = starts[num_ends], first_chars[num_ends]
             num_starts -= num_ends
             num_ends = 0
         facts[document, LONGEST_WORD] = longest
