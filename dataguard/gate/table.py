@@ -26,7 +26,8 @@ from dataguard.gate.verdict import Skip
 __all__ = ["ReferenceProfile", "Table", "make_table"]
 
 _MAD_TO_SIGMA = 1.4826
-_ROWS = 1 << 13  # rows evaluated at once: the values of all conditions then fit a cache
+_WEIGHTS = (1 << np.arange(8, dtype=np.uint8))[None, :, None]
+_ROWS = 1 << 12  # rows evaluated at once: the values of all conditions then fit a cache
 
 
 class ReferenceProfile(Protocol):
@@ -59,14 +60,14 @@ class Table:
     """Shapes (C, S + 1): robust z = (x - median) / scale; of use for `outliers` only."""
     starts: NDArray[np.intp]
     """First condition of each term, shape (T,)."""
+    further: tuple[tuple[int, int], ...]
+    """(term, condition) of all others: few terms have any, and a reduction over all of them costs far more."""
     guards: tuple[tuple[int, int, tuple[int, ...]], ...]
     """(term, its rule, its conditions that say where it is meant to apply), for terms that have such."""
     applies: NDArray[np.bool_]
     """Whether a term is that of its rule for a source, shape (T, S + 1)."""
-    rules: NDArray[np.intp]
-    """Rules that have terms, rising."""
-    first_terms: NDArray[np.intp]
-    """First term of each of `rules`."""
+    rules: tuple[int, ...]
+    """The rule of each term."""
     why: NDArray[np.int8]
     """-1 where a rule is evaluated for a source, else a `Skip`; shape (R, S + 1)."""
 
@@ -92,11 +93,11 @@ class Table:
             for term, rule, conditions in self.guards:
                 meant = holds[list(conditions)].all(axis=0)
                 why[rule, part][applies[term] & ~meant] = Skip.MINIMUM
-            held = np.logical_and.reduceat(holds, self.starts, axis=0) & applies  # axes: term, row
-            fired = np.zeros((MAX_RULES, held.shape[1]), bool)  # axes: bit, row
-            fired[self.rules] = np.logical_or.reduceat(held, self.first_terms, axis=0)
-            packed = np.packbits(fired, axis=0, bitorder="little")  # axes: byte of the bits, row
-            bits[part] = np.ascontiguousarray(packed.T).view("<u8")[:, 0]
+            held = holds[self.starts]  # axes: term, row
+            for term, condition in self.further:
+                held[term] &= holds[condition]
+            held &= applies
+            bits[part] = _bits(held, self.rules)
         return bits, why.T
 
     def _holds(
@@ -112,6 +113,20 @@ class Table:
         holds: NDArray[np.bool_] = (values >= self.low) & (values <= self.high)
         holds ^= self.inverted
         return holds
+
+
+def _bits(held: NDArray[np.bool_], rules: Sequence[int]) -> NDArray[np.uint64]:
+    """Rule bits of the terms that hold: terms and rows -> rows."""
+    fired = np.zeros((MAX_RULES // 8, 8, held.shape[1]), np.uint8)  # axes: byte of the bits, bit of the byte, row
+    by_bit = fired.reshape(MAX_RULES, -1)
+    if len(set(rules)) == len(rules):
+        by_bit[list(rules)] = held
+    else:  # sources have terms of their own
+        for term, rule in enumerate(rules):
+            by_bit[rule] |= held[term]
+    packed = np.bitwise_or.reduce(fired * _WEIGHTS, axis=1)  # axes: byte of the bits, row
+    bits: NDArray[np.uint64] = np.ascontiguousarray(packed.T).view("<u8")[:, 0]
+    return bits
 
 
 def make_table(
@@ -142,8 +157,9 @@ def make_table(
     conditions: list[Condition] = []
     starts: list[int] = []
     guards: list[tuple[int, int, tuple[int, ...]]] = []
+    further: list[tuple[int, int]] = []
     applies: list[NDArray[np.bool_]] = []
-    first_terms: dict[int, int] = {}  # rule -> its first term
+    owners: list[int] = []
     references: dict[tuple[int, int], Reference] = {}  # (condition, source) -> of an outlier
     for rule in policy.rules:
         terms: dict[tuple[Condition, ...], int] = {}
@@ -154,7 +170,8 @@ def make_table(
                 continue
             if found not in terms:
                 terms[found] = len(starts)
-                first_terms.setdefault(rule.bit, len(starts))
+                owners.append(rule.bit)
+                further += [(len(starts), i) for i in range(len(conditions) + 1, len(conditions) + len(found))]
                 guarding = [i for i, each in enumerate(found, len(conditions)) if each.on_length]
                 if 0 < len(guarding) < len(found):
                     guards.append((len(starts), rule.bit, tuple(guarding)))
@@ -187,8 +204,8 @@ def make_table(
         starts=np.array(starts, np.intp),
         guards=tuple(guards),
         applies=np.array(applies, bool),
-        rules=np.array(list(first_terms), np.intp),
-        first_terms=np.array(list(first_terms.values()), np.intp),
+        further=tuple(further),
+        rules=tuple(owners),
         why=why,
     )
 
