@@ -1,7 +1,8 @@
 """How are tasks done on this machine? By threads: decoders and kernels release the interpreter's lock.
 
-Tasks are begun in their order; a thread that is done takes the next one. The first failure ends the work: no further
-task is begun, the others are waited for, so that whatever they finish is kept.
+Tasks are begun in their order; a thread that is done takes the next one. A failure ends the work: no further task is
+begun, and whoever waits for blocks gives up. An interruption lets every task that was begun come to its end, which is
+soon, and be kept.
 """
 
 from __future__ import annotations
@@ -67,7 +68,6 @@ class LocalEngine:
             wait(futures, return_when=FIRST_EXCEPTION)
         except BaseException:
             stop.set()
-            scorer.supply.give_up()
             raise
         finally:
             pool.shutdown(wait=True)
