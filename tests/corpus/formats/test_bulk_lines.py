@@ -299,6 +299,23 @@ def test_real_files_give_the_same_answer(shared: Path) -> None:
     assert num_lines > num_certain
 
 
+def test_nothing_is_written_past_the_block() -> None:
+    """32 bytes are stored at once: never behind the last that is there for them, nor where a text has ended."""
+    from dataguard.corpus.kernels import json_lines
+
+    names, bounds = np.frombuffer(b"text", np.uint8), np.array([0, 4, 4])
+    for size in range(120):
+        for begin, end in ((b'{"text":"', b'"}'), (b'{"text":"\\n', b""), (b'{"x":"', b'","text":""}')):
+            content = begin + b"a" * size + end
+            data = np.frombuffer(content, np.uint8)
+            memory = np.full(len(content) + 80, 0xEE, np.uint8)
+            arrays = [np.zeros(1, np.int64) for _ in range(3)]
+            out = memory[40:-40]
+            assert json_lines.extract_lines(data, names, bounds, _FREE, 62, out, *arrays, np.zeros(1, np.bool_)) == 1
+            assert (memory[:40] == 0xEE).all()
+            assert (memory[-40:] == 0xEE).all()
+
+
 def test_one_variant_serves_all() -> None:
     """So that what `warmup` compiles is what is used."""
     from dataguard.corpus.kernels import json_lines, utf8
