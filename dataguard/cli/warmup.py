@@ -32,7 +32,7 @@ class WarmedKernel(msgspec.Struct, frozen=True, kw_only=True):
     from_cache: bool
     """Whether it had been compiled before."""
     folder: str
-    """Where it is kept."""
+    """Where it lies."""
 
 
 class WarmedUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class WarmedUp(msgspec.Struct, frozen=True, kw_only=True):
     num_compiled: int
     """Kernels that were not in the cache."""
     folders: tuple[str, ...]
-    """Where they are kept; ``NUMBA_CACHE_DIR`` or ``--cache-dir`` is above each of them where one was given."""
+    """Where they lie; ``--cache-dir`` is above each of them where it was given."""
     seconds: float
 
 

@@ -6,10 +6,12 @@ One decorator over ``numba.njit`` for every kernel of the project, so that all o
    fork. A division by zero gives what NumPy gives; a kernel guards its denominators.
 2. Compilation happens at the first call and its result is kept on disk: in the folder ``NUMBA_CACHE_DIR`` names, else
    beside the module, else in the user's cache folder; whichever can be written first.
-3. Where none can be written (a read-only installation without a home), kernels are compiled in every process. A cache
-   that cannot be read or written later on (a full disk, a broken file) costs the same and is no error: the cache saves
-   time and holds nothing else.
-4. Who set a hook with `on_compilation` hears of each kernel that has to be compiled, before it is; never of one that
+3. What lies in a folder that cannot be written is used as well: a folder that others share read-only, an image whose
+   installation was warmed up when it was built.
+4. Where nothing lies and nothing can be written, kernels are compiled in every process. A cache that cannot be read or
+   written later on (a full disk, a broken file) costs the same and is no error: the cache saves time and holds nothing
+   else.
+5. Who set a hook with `on_compilation` hears of each kernel that has to be compiled, before it is; never of one that
    comes from the cache.
 
 Numba sees changes of one file only, so a kernel and everything it calls stand in one module: the entry under `kernel`,
@@ -50,7 +52,7 @@ class Kernel:
     num_from_cache: int
     """How many of these came from the cache."""
     folder: str | None
-    """Where what is compiled of it is kept; None where it is not."""
+    """Where what is compiled of it lies; None where nothing does."""
 
 
 Hook = Callable[[Compiling], None]
@@ -64,7 +66,7 @@ _listening: list[Any] = []
 class _Entry:
     seconds: float
     dispatcher: Any
-    is_kept: bool
+    cache: _Cache
 
 
 def on_compilation(hook: Hook | None) -> Hook | None:
@@ -104,10 +106,10 @@ def kernel(*, seconds: float = 2.0) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         _listen()
         dispatcher = _njit(function, nogil=True)
-        entry = _Entry(seconds=seconds, dispatcher=dispatcher, is_kept=False)
         if dispatcher is not function:  # as it is where compilation is switched off: NUMBA_DISABLE_JIT
-            _entries[function] = entry
-            _keep(entry)
+            cache = _cache_of(function)
+            dispatcher._cache = cache
+            _entries[function] = _Entry(seconds=seconds, dispatcher=dispatcher, cache=cache)
         return dispatcher
 
     return decorate
@@ -136,7 +138,7 @@ def kernels() -> tuple[Kernel, ...]:
             name=_name_of(function),
             num_variants=len(entry.dispatcher.signatures),
             num_from_cache=sum(entry.dispatcher.stats.cache_hits.values()),
-            folder=entry.dispatcher.stats.cache_path if entry.is_kept else None,
+            folder=entry.cache.cache_path,
         )
         for function, entry in _entries.items()
     )
@@ -152,37 +154,83 @@ def _njit(function: Callable[..., Any], **options: Any) -> Any:
     return numba.njit(error_model="numpy", **options)(function)
 
 
-def _keep(entry: _Entry) -> None:
-    """Keep what is compiled on disk where some folder can be written; see points 2 and 3 above."""
-    try:
-        entry.dispatcher.enable_caching()
-    except RuntimeError:  # numba found no folder
-        return
-    entry.is_kept = True
-    # numba offers no place to say that a broken cache is a miss, so the two doors of this one cache are hung anew.
-    cache = entry.dispatcher._cache
-    load, save = cache.load_overload, cache.save_overload
+class _Cache:
+    """What a dispatcher asks instead of numba's own cache: the same, for which nothing that goes wrong is an error.
 
-    def load_or_miss(*arguments: Any) -> Any:
-        try:
-            return load(*arguments)
-        except Exception:  # noqa: BLE001 - bytes that do not unpickle may raise anything, and all of it means a miss
-            return None
+    Parameters
+    ----------
+    written
+        Numba's cache in the folder that can be written; None where there is none.
+    read
+        Numba's caches in folders that come before it and cannot be written, which may hold something all the same.
+    """
 
-    def save_if_possible(*arguments: Any) -> None:
+    def __init__(self, written: Any | None, read: tuple[Any, ...]) -> None:
+        self._written = written
+        self._read = read
+        self.cache_path: str | None = None
+        """Where what was loaded or saved lies."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether something can be kept, as far as is known."""
+        return self._written is not None
+
+    def load_overload(self, *arguments: Any) -> Any:
+        """What is kept for a set of argument types; None where nothing is, or nothing that can be read."""
+        for cache in (self._written, *self._read):
+            try:
+                found = None if cache is None else cache.load_overload(*arguments)
+            except Exception:  # noqa: BLE001, S112 - bytes that do not unpickle may raise anything: it is a miss
+                continue
+            if found is not None:
+                self.cache_path = cache.cache_path
+                return found
+        return None
+
+    def save_overload(self, *arguments: Any) -> None:
+        """Keep what was compiled, where that can be done."""
+        if self._written is None:
+            return
         try:
             try:
-                save(*arguments)
+                self._written.save_overload(*arguments)
             except OSError:
                 raise
             except Exception:  # noqa: BLE001 - the index that is there does not unpickle: begin it anew
-                cache.flush()
-                save(*arguments)
+                self._written.flush()
+                self._written.save_overload(*arguments)
         except OSError:
-            entry.is_kept = False
-            cache.disable()
+            self._written = None
+        else:
+            self.cache_path = self._written.cache_path
 
-    cache.load_overload, cache.save_overload = load_or_miss, save_if_possible
+    def flush(self) -> None:
+        """Forget what is kept in the folder that can be written."""
+        if self._written is not None:
+            self._written.flush()
+
+
+def _cache_of(function: Any) -> _Cache:
+    """See points 2 to 4 of the module."""
+    from numba.core.caching import FunctionCache
+
+    try:
+        written = FunctionCache(function)
+    except RuntimeError:  # numba found no folder
+        written = None
+    read = []
+    for place in FunctionCache._impl_class._locator_classes:
+        if written is not None and isinstance(written._impl.locator, place):
+            break
+        # A place as numba has it, but for the question whether it can be written.
+        as_it_is = type(place.__name__, (place,), {"ensure_cache_path": lambda _: None})
+        implementation = type("Implementation", (FunctionCache._impl_class,), {"_locator_classes": [as_it_is]})
+        try:
+            read.append(type("ReadOnly", (FunctionCache,), {"_impl_class": implementation})(function))
+        except (OSError, RuntimeError):
+            continue  # no such place for this module
+    return _Cache(written, tuple(read))
 
 
 def _listen() -> None:
@@ -196,7 +244,7 @@ def _listen() -> None:
             function = event.data["dispatcher"].py_func
             entry = _entries.get(function)
             if _hook is not None and entry is not None:
-                _hook(Compiling(kernel=_name_of(function), seconds=entry.seconds, kept=entry.is_kept))
+                _hook(Compiling(kernel=_name_of(function), seconds=entry.seconds, kept=entry.cache.is_written))
 
         def on_end(self, event: Any) -> None:
             """Nothing: whoever waited gets the kernel's answer."""

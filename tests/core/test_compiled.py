@@ -122,6 +122,48 @@ def test_a_read_only_installation_compiles_in_every_process(site: Path, tmp_path
         make_writable(site)
 
 
+# The file system is mounted read-only, also for root: no folder can be written, all of them can be read.
+READ_ONLY = """
+import numba.core.caching as caching
+def read_only(self):
+    raise PermissionError("read-only file system")
+caching._CacheLocator.ensure_cache_path = read_only
+"""
+
+
+def test_what_lies_in_folders_that_cannot_be_written_is_used(site: Path, tmp_path: Path) -> None:
+    shared = {"NUMBA_CACHE_DIR": str(tmp_path / "shared")}
+    assert run(site, READ_ONLY + SCRIPT) == COMPILED.format(kept=False)
+    assert run(site, **shared) == COMPILED.format(kept=True)
+    assert run(site, READ_ONLY + SCRIPT) == COMPILED.format(kept=False), "nothing lies beside the module"
+    assert run(site, READ_ONLY + SCRIPT, **shared) == FROM_CACHE
+    assert run(site) == COMPILED.format(kept=True)
+    assert run(site, READ_ONLY + SCRIPT) == FROM_CACHE
+    before = sorted(tmp_path.rglob("*"))
+    assert run(site, READ_ONLY + SCRIPT, NUMBA_CACHE_DIR=str(tmp_path / "none")) == FROM_CACHE
+    (site / "dataguard" / "core" / "tried.py").write_text(MODULE.replace("+ by", "- by"))
+    assert run(site, READ_ONLY + SCRIPT, **shared) == COMPILED.format(kept=False).replace("16", "8")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_can_be_written_is_filled_whatever_lies_behind_it(site: Path, tmp_path: Path) -> None:
+    run(site)
+    assert run(site, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == COMPILED.format(kept=True)
+    assert kept_files(tmp_path / "kept") == ["tried.total"]
+
+
+def test_kernels_are_listed_with_what_became_of_them(site: Path, tmp_path: Path) -> None:
+    show = SCRIPT + "print([(k.num_variants, k.num_from_cache, k.folder) for k in compiled.kernels()])\n"
+    kept = str(site / "dataguard" / "core" / "__pycache__")
+    before = (
+        "from dataguard.core import compiled\nimport dataguard.core.tried\nprint(compiled.kernels()[0].num_variants)"
+    )
+    assert run(site, before) == "0\n"
+    assert run(site, READ_ONLY + show).splitlines()[1] == "[(1, 0, None)]"
+    assert run(site, show).splitlines()[1] == f"[(1, 0, {kept!r})]"
+    assert run(site, READ_ONLY + show).splitlines()[1] == f"[(1, 1, {kept!r})]"
+
+
 def test_a_folder_that_cannot_be_written_gives_way_to_the_next(site: Path, tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("not a folder")
     assert run(site, NUMBA_CACHE_DIR=str(tmp_path / "a_file" / "kept")) == COMPILED.format(kept=True)
