@@ -22,6 +22,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -73,7 +76,9 @@ class _Char:
     marked: bool
 
 
-def preview(record: bytes | str, spans: Iterable[Sequence[int]] | None = None, *, max_chars: int = 200) -> Preview:
+def preview(
+    record: bytes | str, spans: Iterable[Sequence[int]] | NDArray[np.int64] | None = None, *, max_chars: int = 200
+) -> Preview:
     r"""A record as one line, safe to show, cut around its first marked span.
 
     Parameters
@@ -102,12 +107,13 @@ def preview(record: bytes | str, spans: Iterable[Sequence[int]] | None = None, *
     if max_chars < 16:
         raise ValueError(f"a preview of {max_chars} characters shows nothing; allowed: 16 and more")
     size = len(record)
-    marks = _merged(spans, size)
-    anchor = marks[0][0] if marks else 0
+    marks = _within(spans, size)
+    anchor = int(marks[:, 0].min()) if len(marks) else 0
     room = max_chars - 2 * len(_CUT)
     # A character is at most four bytes and shows at least one, so this window holds all that could have room, and a
     # sequence that its ends cut lies beyond that.
-    window = _read(record, max(0, anchor - 4 * room - 8), min(size, anchor + 4 * room + 8), marks)
+    start, stop = max(0, anchor - 4 * room - 8), min(size, anchor + 4 * room + 8)
+    window = _read(record, start, stop, marks[(marks[:, 0] < stop) & (marks[:, 1] > start)])
     chars = _fit(window, anchor, room)
     pieces = [
         Piece(text="".join(char.shown for char in group), kind=kind, marked=marked)
@@ -169,24 +175,19 @@ def _dressed(piece: Piece) -> str:
     return text if piece.kind == "text" else f'<span class="{piece.kind}">{text}</span>'
 
 
-def _merged(spans: Iterable[Sequence[int]] | None, size: int) -> list[tuple[int, int]]:
-    """The spans sorted, cut to the record, those that touch made one."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted((int(span[0]), int(span[1])) for span in (() if spans is None else spans)):
-        start, stop = max(start, 0), min(stop, size)
-        if start >= stop:
-            continue
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged
+def _within(spans: Iterable[Sequence[int]] | NDArray[np.int64] | None, size: int) -> NDArray[np.int64]:
+    """The spans as an array, cut to the record, empty ones left out."""
+    if spans is None:
+        return np.zeros((0, 2), dtype=np.int64)
+    given = np.asarray(spans if isinstance(spans, np.ndarray) else list(spans), dtype=np.int64).reshape(-1, 2)
+    cut = np.clip(given, 0, size)
+    return cut[cut[:, 0] < cut[:, 1]]
 
 
-def _read(record: bytes | str, start: int, stop: int, marks: list[tuple[int, int]]) -> list[_Char]:
+def _read(record: bytes | str, start: int, stop: int, spans: NDArray[np.int64]) -> list[_Char]:
     """The characters of a window of the record, each with what shows it."""
     chars: list[_Char] = []
-    marks = [mark for mark in marks if mark[1] > start and mark[0] < stop]
+    marks: list[list[int]] = spans[np.argsort(spans[:, 0], kind="stable")].tolist()
     next_mark = 0
     piled = _MOST_MARKS  # there is no letter yet that a mark could stand on
     for first, last, char in _split(record, start, stop):

@@ -133,8 +133,10 @@ def pairs_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Spans:
 
 def runs_of(flags: Flags) -> Spans:
     """Maximal ranges of true flags."""
-    edges = np.diff(flags.astype(np.int8), prepend=0, append=0)
-    return pairs_of(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1))
+    edges = np.zeros(len(flags) + 1, dtype=np.bool_)
+    edges[:-1] = flags
+    edges[1:] ^= flags
+    return np.flatnonzero(edges).reshape(-1, 2)
 
 
 def _numbers(items: Sequence[bytes]) -> NDArray[np.int64]:

@@ -122,9 +122,7 @@ def _grams(text: TextParts, n: int) -> NDArray[np.int64]:
 
 def _covered(num_words: int, firsts: NDArray[np.int64], n: int) -> Flags:
     """Which words lie in n-grams that begin at these words."""
-    edges = np.zeros(num_words + 1, dtype=np.int64)
-    np.add.at(edges, firsts, 1)
-    np.add.at(edges, firsts + n, -1)
+    edges = np.bincount(firsts, minlength=num_words + 1) - np.bincount(firsts + n, minlength=num_words + 1)
     covered: Flags = np.cumsum(edges[:-1]) > 0
     return covered
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dataguard.report.preview import Preview, as_html, as_plain, as_terminal, preview
+from dataguard.score.registry import TEXT_SIGNALS
+from dataguard.score.text_spans import text_spans
 
 ACTS = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e"
@@ -171,6 +173,19 @@ def test_html_of_a_script_is_text() -> None:
     assert as_html(preview(b'<script>alert("x\'")</script>', [(0, 8)])) == (
         "<mark>&lt;script&gt;</mark>alert(&quot;x&#x27;&quot;)&lt;/script&gt;"
     )
+
+
+def test_spans_that_overlap_mark_what_any_of_them_holds() -> None:
+    spans = [(0, 4), (1, 2), (3, 10), (3, 3), (12, 14), (11, 20)]
+    assert as_plain(preview("0123456789abcdefgh", spans), marks=("[", "]")) == "[0123456789]a[bcdefgh]"
+
+
+@given(record=st.binary(max_size=300), signal=st.sampled_from([spec.name for spec in TEXT_SIGNALS]))
+def test_the_places_behind_a_signal_are_marked(record: bytes, signal: str) -> None:
+    spans = text_spans(record * 3, signal)
+    shown = preview(record * 3, spans, max_chars=10_000)
+    assert bool(_marked(shown)) == bool(len(spans))
+    assert (shown.start, shown.stop) == (0, 3 * len(record))
 
 
 def test_nothing_is_shown_of_nothing() -> None:
