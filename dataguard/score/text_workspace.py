@@ -26,16 +26,18 @@ _GENERATIONS = 1 << 32
 class Table:
     """An open-addressing table with `num_tables` parts, and `num_tallies` numbers for each entry.
 
-    Its entries bear the generation that made them; what is of an older one is free.
+    Its entries bear the generation that made them; what is of an older one is free. At most half of its slots are used.
     """
 
     def __init__(self, *, num_tables: int, num_tallies: int) -> None:
         self._num_tables, self._num_tallies = num_tables, num_tallies
+        self.entries: NDArray[np.uint64]
+        self.tallies: NDArray[np.uint32]
         self._make(_FEWEST_SLOTS)
 
     def _make(self, slots: int) -> None:
-        self.entries: NDArray[np.uint64] = np.zeros((self._num_tables, 2 * slots), dtype=np.uint64)
-        self.tallies: NDArray[np.uint32] = np.empty((self._num_tallies, slots), dtype=np.uint32)
+        self.entries = np.zeros((self._num_tables, 2 * slots), dtype=np.uint64)
+        self.tallies = np.empty((self._num_tallies, slots // 2), dtype=np.uint32)
         self._next = 1
 
     @property
@@ -48,9 +50,10 @@ class Table:
 
         What it held is gone. A document that turns out to be too large is begun again after each growth.
         """
-        slots = 4 * self.tallies.shape[1]
+        slots = 2 * self.entries.shape[1]
         while slots < min(2 * num, _EAGER_SLOTS):
             slots *= 2
+        del self.entries, self.tallies  # before the new ones are made
         self._make(slots)
 
     def generations(self, num: int) -> int:

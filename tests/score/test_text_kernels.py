@@ -184,9 +184,10 @@ def test_tables_that_have_to_grow_change_nothing(monkeypatch) -> None:
 def test_tables_grow_at_once_to_what_a_document_may_need() -> None:
     table = Table(num_tables=1, num_tallies=1)
     table.grow(300_000)
-    assert table.tallies.shape == (1, 1 << 20)
+    assert table.entries.shape == (1, 2 << 20)
     table.grow(1 << 40)
-    assert table.tallies.shape == (1, 1 << 22)
+    assert table.entries.shape == (1, 2 << 22)
+    assert table.tallies.shape == (1, 1 << 21)
 
 
 def test_generations_begin_anew_with_an_empty_table() -> None:

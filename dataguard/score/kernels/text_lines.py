@@ -239,7 +239,7 @@ def cut_lines(  # type: ignore[no-untyped-def]
     bullets
         int64: code points in 0x2000:0x3000 that begin an item of a list.
     tables, sizes
-        uint64 (2, 2 * slots) and uint32 (2, slots): of lines and of paragraphs; slots is a power of two.
+        uint64 (2, 2 * slots) and uint32 (2, slots / 2): of lines and of paragraphs; slots is a power of two.
     generation
         Greater than any this table has seen, below 2^32; document i takes generation + i - first.
     facts
@@ -247,7 +247,7 @@ def cut_lines(  # type: ignore[no-untyped-def]
     """
     lines_seen, paragraphs_seen = tables[0], tables[1]
     line_sizes, paragraph_sizes = sizes[0], sizes[1]
-    slots = len(line_sizes)
+    slots = len(lines_seen) // 2
     for document in range(first, stop):
         begin = offsets[document]
         length = offsets[document + 1] - begin

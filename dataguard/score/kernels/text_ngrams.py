@@ -205,7 +205,7 @@ def find_repeats(  # type: ignore[no-untyped-def]
     keys
         uint64[PIECE], scratch.
     table, tallies
-        uint64 (2 * slots,) and uint32 (3, slots); slots is a power of two.
+        uint64 (2 * slots,) and uint32 (3, slots / 2); slots is a power of two.
     generation
         Greater than any this table has seen; document i takes the LONGEST from generation + LONGEST * (i - first) on.
         Below 2^32.
@@ -215,7 +215,7 @@ def find_repeats(  # type: ignore[no-untyped-def]
         int64 (documents, LONGEST + 1): column n of rows first:stop is written as wanted, 0 elsewhere.
     """
     tally, reaches, totals = tallies[0], tallies[1], tallies[2]
-    slots = len(tally)
+    slots = len(table) // 2
     deepest = 0
     for n in range(FIRST_TOP, LONGEST + 1):
         if wanted >> n & 1:

@@ -254,7 +254,7 @@ def number_words(  # type: ignore[no-untyped-def]
     keys
         uint64[PLACES], scratch.
     table, sizes
-        uint64 (2 * slots,) and uint32 (slots,); slots is a power of two.
+        uint64 (2 * slots,) and uint32 (slots / 2,); slots is a power of two.
     generation
         Greater than any this table has seen, below 2^32; document i takes generation + i - first.
     logs
@@ -265,7 +265,7 @@ def number_words(  # type: ignore[no-untyped-def]
     facts, entropy
         int64 (documents, NUM_FACTS) and float64 (documents,): rows first:stop are written as wanted.
     """
-    slots = len(sizes)
+    slots = len(table) // 2
     starts, ends, first_chars, last_chars, lengths = places[0], places[1], places[2], places[3], places[4]
     for document in range(first, stop):
         begin, num_words = offsets[document], words[document]
