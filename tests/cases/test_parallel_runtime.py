@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import multiprocessing
 import subprocess
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataguard.score.tokens import score_token_rows, score_tokens
-from tests.architecture.tree import TOP
+from tests.architecture.tree import TOP, modules
 from tests.score.token_rows import documents, offsets_of
 from tests.support.processes import environment
 
@@ -77,6 +78,17 @@ def test_g25_workers_score_after_the_parent_did_in_threads(
                 worker.join(SECONDS)
             assert [worker.exitcode for worker in workers] == [0, 0], "a worker hung or was killed"
             assert [answers.get() for _ in workers] == [expected] * 2
+
+
+def test_g25_no_kernel_uses_the_compiler_s_own_threads() -> None:
+    """They abort in a child whose parent has used them, and sums made by them change with their number."""
+    told = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = {getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "arg", None)}
+            if names & {"prange", "parallel", "fastmath", "set_num_threads"}:
+                told.append(f"{path.name}:{getattr(node, 'lineno', 0)}")
+    assert told == []
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 8])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dataguard.score import scratch
 from dataguard.score.kernels import tokens as kernels
 from dataguard.score.registry import TOKEN_SIGNALS, spec_of
 from dataguard.score.tokens import distinct_ngrams, score_token_rows
+from tests.score.text_documents import real_texts
 from tests.score.token_rows import documents, offsets_of, ragged, rows
 from tests.twins.token_signals import token_signals, windows_of
 
@@ -98,6 +100,20 @@ def test_ids_that_differ_in_their_lowest_bit_alone_are_different() -> None:
     found = scored(ids, vocab_size=2**63 - 1)
     assert (found["distinct_tokens"], found["token_entropy"], found["out_of_vocabulary"]) == (4, 2.0, 12)
     assert scored(ids.view(np.int64))["distinct_tokens"] == 4
+
+
+def test_real_texts_and_real_tokens(shared: Path) -> None:
+    """Bytes of texts of every kind as ids, and stretches of token files: scored in one call, each beside the twin."""
+    several: list[Any] = [np.frombuffer(text[:1500], dtype=np.uint8) for text in real_texts(shared)]
+    for path in sorted((shared / "data/formats").rglob("*.bin")):
+        ids = np.fromfile(path, dtype="<u2")
+        several += [ids[start : start + 1024] for start in range(0, len(ids), max(1024, len(ids) // 5))]
+    assert len(several) > 20
+    joined = np.concatenate([row.astype(np.uint16) for row in several])
+    columns = score_token_rows(joined, offsets_of(several), vocab_size=50_257)
+    for place, row in enumerate(several):
+        found = {name: column[place].item() for name, column in columns.items()}
+        assert_alike(found, token_signals(row.tolist(), vocab_size=50_257))
 
 
 @pytest.mark.parametrize("spec", TOKEN_SIGNALS, ids=lambda spec: spec.name)
