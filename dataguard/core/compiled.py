@@ -11,7 +11,9 @@ One decorator over ``numba.njit`` for every kernel of the project, so that all o
 4. Where nothing lies and nothing can be written, kernels are compiled in every process. A cache that cannot be read or
    written later on (a full disk, a broken file) costs the same and is no error: the cache saves time and holds nothing
    else.
-5. Who set a hook with `on_compilation` hears of each kernel that has to be compiled, before it is; never of one that
+5. A fork waits until no thread is compiling: a child in whose parent one was would wait for ever at its own first
+   kernel, for a lock that nobody holds any more.
+6. Who set a hook with `on_compilation` hears of each kernel that has to be compiled, before it is; never of one that
    comes from the cache.
 
 Numba sees changes of one file only, so a kernel and everything it calls stand in one module: the entry under `kernel`,
@@ -22,6 +24,7 @@ Importing this module does not import numba; decorating does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -234,10 +237,13 @@ def _cache_of(function: Any) -> _Cache:
 
 
 def _listen() -> None:
-    """Hear of numba's compilations, from the first kernel on."""
+    """Hear of numba's compilations, and let no fork come amid one, from the first kernel on."""
     if _listening:
         return
     from numba.core import event
+    from numba.core.compiler_lock import global_compiler_lock as lock
+
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
     class Listener(event.Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:

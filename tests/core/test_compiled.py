@@ -196,6 +196,30 @@ def test_without_compilation_a_kernel_is_its_function(site: Path) -> None:
     assert run(site, NUMBA_DISABLE_JIT="1") == FROM_CACHE
 
 
+FORK = """
+import os, signal, threading
+import numpy as np
+from dataguard.core import compiled
+import dataguard.core.tried
+begun = threading.Event()
+compiled.on_compilation(lambda _: begun.set())
+thread = threading.Thread(target=dataguard.core.tried.total, args=(np.arange(4), 1))
+thread.start()
+assert begun.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(dataguard.core.tried.total(np.arange(4), 1.5) != 18)
+print(os.waitpid(child, 0)[1])
+thread.join()
+print(dataguard.core.tried.total(np.arange(4), 2.5))
+"""
+
+
+def test_a_child_forked_while_a_thread_compiles_can_compile_too(site: Path) -> None:
+    assert run(site, FORK) == "0\n22.0\n"
+
+
 def test_only_our_kernels_are_told(site: Path) -> None:
     foreign = "import numba\nf = numba.njit(lambda x: x + 1)\n"
     script = SCRIPT.replace("told = []", foreign + "told = []").replace("print(", "f(1)\nprint(")
