@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dataguard.core.manifest import Manifest as Manifest
     from dataguard.corpus.corpus import Corpus as Corpus
     from dataguard.errors import DataguardError as DataguardError
+    from dataguard.gate.policy import Policy as Policy
     from dataguard.loader.loader import Loader as Loader
     from dataguard.plan.plan import Plan as Plan
     from dataguard.run.run import Run as Run
@@ -35,6 +36,7 @@ _HOMES = {
     "Loader": "dataguard.loader.loader",
     "Manifest": "dataguard.core.manifest",
     "Plan": "dataguard.plan.plan",
+    "Policy": "dataguard.gate.policy",
     "Run": "dataguard.run.run",
     "score_text": "dataguard.score.text",
     "score_tokens": "dataguard.score.tokens",
@@ -48,6 +50,7 @@ __all__ = [
     "Loader",
     "Manifest",
     "Plan",
+    "Policy",
     "Run",
     "__version__",
     "score_text",

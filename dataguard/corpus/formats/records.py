@@ -18,6 +18,7 @@ JSON spells them, of any size. NaN and Infinity are no JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ _MAY_FOLLOW_KEY = np.zeros(256, dtype=bool)
 _MAY_FOLLOW_KEY[list(b": \t\r\n")] = True
 
 _QUOTE, _OPEN, _CLOSE, _LIST = b'"{}['
+_ABSENT = msgspec.Raw(b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,26 @@ class DecodedLines:
     """Lines that are no records: they hold nothing but spaces and tabs."""
 
 
+class _MemberOfAnyName:
+    """Takes one member of an object under a name that msgspec gives no field: with a quote, a backslash, a control."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    def decode(self, record: Any) -> Any:
+        return SimpleNamespace(text=self._object.decode(record).get(self._name, _ABSENT))
+
+
+def _member(name: str) -> Any:
+    """A decoder of an object whose answer has the raw JSON of the member `name` as `text`, empty where it is not."""
+    try:
+        kind = msgspec.defstruct("_Raw", [("text", msgspec.Raw, _ABSENT)], rename={"text": name})
+    except ValueError:
+        return _MemberOfAnyName(name)
+    return msgspec.json.Decoder(kind)
+
+
 class RecordDecoder:
     r"""Decodes blocks of lines for one text field. Stateless between calls, safe for several threads.
 
@@ -99,22 +121,16 @@ class RecordDecoder:
         self._max_depth = max_depth
         path = path_of(text_field)
         names = dict.fromkeys((text_field, *path))
+        # a name of plain characters has one spelling without escapes; any other is looked for key by key
+        is_plain = text_field.isascii() and text_field.isprintable() and not set(text_field) & set('"\\')
         record: Any = str
-        for name in reversed(path):
+        for name in reversed(path) if is_plain else ():
             record = msgspec.defstruct("_Strings", [("text", record)], rename={"text": name})
         self._strings: Any = msgspec.json.Decoder(record)
         self._any = msgspec.json.Decoder(msgspec.Raw)
         self._list = msgspec.json.Decoder(list[msgspec.Raw])
-        absent = msgspec.Raw(b"")
-        self._members: dict[str, Any] = {
-            name: msgspec.json.Decoder(
-                msgspec.defstruct("_Raw", [("text", msgspec.Raw, absent)], rename={"text": name})
-            )
-            for name in names
-        }
+        self._members: dict[str, Any] = {name: _member(name) for name in names}
         self._path = path
-        # a name of plain characters has one spelling without escapes; any other is looked for key by key
-        is_plain = text_field.isascii() and text_field.isprintable() and not set(text_field) & set('"\\')
         self._keys = {name: f'"{name}"'.encode() if is_plain else b"" for name in names}
         self._escaped = {b"%02x" % ord(char) for char in text_field}
         max_line_bytes = min(LARGE_BYTES, max_record_bytes)

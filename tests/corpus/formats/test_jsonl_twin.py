@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dataguard.corpus.formats import plain_lines, streams
 from dataguard.corpus.formats.jsonl import JsonLines
+from dataguard.corpus.formats.records import RecordDecoder
 from tests.corpus.formats.framing import gzip_member, gzip_members, pieces, skippable, zstd_frame, zstd_frames
 from tests.corpus.formats.support import MemoryShard, look, scan_only
 from tests.twins import jsonl as twin
@@ -298,3 +299,21 @@ def test_what_follows_the_last_member_is_told_and_takes_nothing_away(content: by
             assert seen.codes[0] in ("truncated-stream", "corrupt-stream")
         if seen.effect != "excluded":
             assert seen.documents == [b"kept"]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\x01b", 'a"b.c', 'a.b"c', "tab\t"])
+def test_a_text_field_may_have_any_name(name: str) -> None:
+    key = json.dumps(name)
+    lines = [json.dumps({name: "hello", "x": 1}), "{}", f'{{{key}: "1", {key}: "2"}}', "[1]", json.dumps({name: None})]
+    decoded = RecordDecoder(name, 1 << 20).decode("\n".join(lines).encode())
+    assert decoded.text.to_pylist() == [b"hello", None, None, None, None]
+    assert [entry.code for entry in decoded.rejected] == [
+        "missing-text",
+        "duplicate-text",
+        "not-an-object",
+        "null-text",
+    ]
+    if "." in name:
+        outer, inner = name.split(".")
+        nested = RecordDecoder(name, 1 << 20).decode(json.dumps({outer: {inner: "deep"}}).encode())
+        assert nested.text.to_pylist() == [b"deep"]
