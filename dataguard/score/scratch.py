@@ -25,7 +25,7 @@ _LAST_STAMP = 2**31
 
 
 class TokenScratch:
-    """Tables and arrays for rows of up to `num_tokens` tokens: about 52 bytes a token and 3 MB.
+    """Tables and arrays for rows of up to `num_tokens` tokens: 3 MB, and at most 65 bytes a token.
 
     Pages that no row touches take no memory: the tables come zeroed from the system.
     """
@@ -61,8 +61,9 @@ def token_scratch(num_tokens: int) -> TokenScratch:
     """Scratch of this thread, large enough for rows of `num_tokens`, ready for a call."""
     scratch: TokenScratch | None = getattr(_mine, "tokens", None)
     if scratch is None or scratch.num_tokens < num_tokens:
-        scratch = TokenScratch(1 << max(11, (num_tokens - 1).bit_length()))
-        _mine.tokens = scratch if num_tokens <= LARGEST_KEPT_ROW else None
+        is_kept = num_tokens <= LARGEST_KEPT_ROW
+        scratch = TokenScratch(1 << max(11, (num_tokens - 1).bit_length()) if is_kept else num_tokens)
+        _mine.tokens = scratch if is_kept else None
     scratch.begin()
     return scratch
 
