@@ -32,12 +32,13 @@ on the thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.signals import SignalSpec
 from dataguard.errors import InputError, UnknownSignal, UsageError
 from dataguard.score import text_facts
 from dataguard.score.registry import TEXT_SIGNALS, select
@@ -82,7 +83,7 @@ def score_text(array: pa.Array | pa.ChunkedArray, signals: Iterable[str] | None 
     """
     import pyarrow as pa
 
-    specs = _checked(signals)
+    specs = _checked(None if signals is None else tuple(signals))
     names = [spec.name for spec in specs]
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     parts, nulls = [], []
@@ -133,7 +134,7 @@ def score_buffers(
     >>> scores["length_words"].tolist(), scores["top_2gram_char_fraction"].round(4).tolist()
     ([6, 1], [0.6154, 0.0])
     """
-    specs = _checked(signals)
+    specs = _checked(tuple(signals))
     values = np.ascontiguousarray(values)
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     if values.dtype != np.uint8 or values.ndim != 1:
@@ -156,8 +157,9 @@ def score_buffers(
     return text_facts.signals_of(values, offsets, specs)
 
 
-def _checked(signals: Iterable[str] | None) -> Any:
-    specs = select(signals, "text") if signals is None else select(signals := list(signals), "text")
+@lru_cache(maxsize=64)
+def _checked(signals: tuple[str, ...] | None) -> tuple[SignalSpec, ...]:
+    specs = select(signals, "text")
     if signals is not None:
         strange = sorted(set(signals) - {spec.name for spec in specs})
         if strange:

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import log2
 from typing import Any
@@ -37,10 +38,6 @@ __all__ = ["signals_of"]
 _BATCH_BYTES = 512 << 10
 _BATCH_DOCUMENTS = 4096
 
-_IN_LINES = Work.LINES | Work.EDGES | Work.DUP_LINES | Work.PARAGRAPHS
-_IN_NUMBERS = Work.NUMBERS | Work.WORD_ENTROPY
-_IN_WORDS = Work.WORDS | _IN_NUMBERS
-
 
 def signals_of(
     values: NDArray[np.uint8], offsets: NDArray[np.int64], specs: Sequence[SignalSpec]
@@ -53,13 +50,67 @@ def signals_of(
     >>> signals_of(values, offsets, select(["length_bytes"], "text"))
     {'length_bytes': array([2, 1])}
     """
+    counts = _count(values, offsets, _asked_for(tuple(spec.name for spec in specs)))
+    return {spec.name: _signal(spec, counts) for spec in specs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What each kernel is asked for, as its own flags, and which kernels run."""
+
+    in_bytes: int
+    in_runs: int
+    in_lines: int
+    in_words: int
+    ngrams: int
+    runs_classes: bool
+    runs_lines: bool
+    runs_words: bool
+
+    @property
+    def anything(self) -> bool:
+        """Whether any kernel runs."""
+        return bool(self.in_bytes) or self.runs_classes
+
+
+@lru_cache(maxsize=64)
+def _asked_for(names: tuple[str, ...]) -> _Asked:
+    """What the counts in the recipes of these signals ask for."""
     work = Work(0)
-    for spec in specs:
-        for count in RECIPES[spec.name]:
+    for name in names:
+        for count in RECIPES[name]:
             if count is not None:
                 work |= WORK[count]
-    counts = _count(values, offsets, work)
-    return {spec.name: _signal(spec, counts) for spec in specs}
+
+    def flags(*pairs: tuple[Work, int]) -> int:
+        return sum(flag for asked, flag in pairs if work & asked)
+
+    ngrams = int(work) >> 20 & ~3
+    in_runs = flags(
+        (Work.DIGITS, text_runs.WANT_DIGITS),
+        (Work.SYMBOLS, text_runs.WANT_SYMBOLS),
+        (Work.MARKUP, text_runs.WANT_MARKUP),
+        (Work.ENCODED, text_runs.WANT_ENCODED),
+    )
+    in_words = flags((Work.WORD_ENTROPY, text_words.WANT_ENTROPY))
+    if in_words or ngrams:
+        in_words |= text_words.WANT_NUMBERS
+    runs_lines = bool(work & (Work.LINES | Work.EDGES | Work.DUP_LINES | Work.PARAGRAPHS))
+    runs_words = bool(work & Work.WORDS) or bool(in_words)
+    return _Asked(
+        in_bytes=flags((Work.BYTE_ENTROPY, text_bytes.WANT_ENTROPY), (Work.PERIODS, text_bytes.WANT_PERIODS)),
+        in_runs=in_runs,
+        in_lines=flags(
+            (Work.EDGES, text_lines.WANT_EDGES),
+            (Work.DUP_LINES, text_lines.WANT_LINES),
+            (Work.PARAGRAPHS, text_lines.WANT_PARAGRAPHS),
+        ),
+        in_words=in_words,
+        ngrams=ngrams,
+        runs_classes=bool(work & Work.CLASSES) or bool(in_runs) or runs_lines or runs_words,
+        runs_lines=runs_lines,
+        runs_words=runs_words,
+    )
 
 
 def _signal(spec: SignalSpec, counts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | NDArray[np.float64]:
@@ -72,11 +123,10 @@ def _signal(spec: SignalSpec, counts: Mapping[str, NDArray[Any]]) -> NDArray[np.
     return quotient
 
 
-def _count(values: NDArray[np.uint8], offsets: NDArray[np.int64], work: Work) -> dict[str, NDArray[Any]]:
-    """Every count that `work` gives, and some that mean nothing where it was not asked for."""
-    num = len(offsets) - 1
-    counting = _Counting(values, offsets, work)
-    if work:
+def _count(values: NDArray[np.uint8], offsets: NDArray[np.int64], asked: _Asked) -> dict[str, NDArray[Any]]:
+    """Every count that is asked for; others are of no length."""
+    counting = _Counting(values, offsets, asked)
+    if asked.anything:
         with borrowed() as workspace:
             for first, stop in pairwise(_cuts(offsets)):
                 counting.run(workspace, first, stop)
@@ -93,7 +143,6 @@ def _count(values: NDArray[np.uint8], offsets: NDArray[np.int64], work: Work) ->
     counts.update({f"covered_{n}": counting.covered[:, n] for n in LENGTHS})
     counts["byte_entropy"], counts["word_entropy"] = counting.byte_entropy, counting.word_entropy
     counts["period_repeats"], counts["period_bytes"] = counting.periods
-    assert all(len(column) in (0, num) for column in counts.values())
     return counts
 
 
@@ -110,68 +159,51 @@ def _cuts(offsets: NDArray[np.int64]) -> list[int]:
 class _Counting:
     """The counts of one call, and the kernels that fill them."""
 
-    def __init__(self, values: NDArray[np.uint8], offsets: NDArray[np.int64], work: Work) -> None:
-        self._values, self._offsets = values, offsets
+    def __init__(self, values: NDArray[np.uint8], offsets: NDArray[np.int64], asked: _Asked) -> None:
+        self._values, self._offsets, self._asked = values, offsets, asked
         num = len(offsets) - 1
-        self._ngrams = int(work >> 20) & ~3
-        self._byte_work = text_bytes.WANT_ENTROPY * bool(work & Work.BYTE_ENTROPY)
-        self._byte_work |= text_bytes.WANT_PERIODS * bool(work & Work.PERIODS)
-        self._run_work = text_runs.WANT_DIGITS * bool(work & Work.DIGITS)
-        self._run_work |= text_runs.WANT_SYMBOLS * bool(work & Work.SYMBOLS)
-        self._run_work |= text_runs.WANT_MARKUP * bool(work & Work.MARKUP)
-        self._run_work |= text_runs.WANT_ENCODED * bool(work & Work.ENCODED)
-        self._line_work = text_lines.WANT_EDGES * bool(work & Work.EDGES)
-        self._line_work |= text_lines.WANT_LINES * bool(work & Work.DUP_LINES)
-        self._line_work |= text_lines.WANT_PARAGRAPHS * bool(work & Work.PARAGRAPHS)
-        self._word_work = text_words.WANT_NUMBERS * bool(work & _IN_NUMBERS or self._ngrams)
-        self._word_work |= text_words.WANT_ENTROPY * bool(work & Work.WORD_ENTROPY)
-        self._in_bytes = bool(self._byte_work)
-        self._in_runs = bool(self._run_work)
-        self._in_lines = bool(work & _IN_LINES)
-        self._in_words = bool(work & _IN_WORDS or self._ngrams)
-        self._in_classes = bool(work & Work.CLASSES) or self._in_runs or self._in_lines or self._in_words
-        self.class_facts = _table(num * self._in_classes, text_classes.NUM_FACTS)
-        self.run_facts = _table(num * self._in_runs, text_runs.NUM_FACTS)
-        self.line_facts = _table(num * self._in_lines, text_lines.NUM_FACTS)
-        self.word_facts = _table(num * self._in_words, text_words.NUM_FACTS)
-        self.covered = _table(num * bool(self._ngrams), text_ngrams.LONGEST + 1)
-        self.byte_entropy = np.empty(num * bool(self._byte_work & text_bytes.WANT_ENTROPY), dtype=np.float64)
-        self.word_entropy = np.empty(num * bool(self._word_work & text_words.WANT_ENTROPY), dtype=np.float64)
-        self.periods = np.empty((2, num * bool(self._byte_work & text_bytes.WANT_PERIODS)), dtype=np.int64)
+        self.class_facts = _table(num * asked.runs_classes, text_classes.NUM_FACTS)
+        self.run_facts = _table(num * bool(asked.in_runs), text_runs.NUM_FACTS)
+        self.line_facts = _table(num * asked.runs_lines, text_lines.NUM_FACTS)
+        self.word_facts = _table(num * asked.runs_words, text_words.NUM_FACTS)
+        self.covered = _table(num * bool(asked.ngrams), text_ngrams.LONGEST + 1)
+        self.byte_entropy = np.zeros(num * bool(asked.in_bytes & text_bytes.WANT_ENTROPY), dtype=np.float64)
+        self.word_entropy = np.zeros(num * bool(asked.in_words & text_words.WANT_ENTROPY), dtype=np.float64)
+        self.periods = np.zeros((2, num * bool(asked.in_bytes & text_bytes.WANT_PERIODS)), dtype=np.int64)
 
     def run(self, workspace: Workspace, first: int, stop: int) -> None:
         """Count in the documents first:stop."""
-        if self._in_bytes:
+        if self._asked.in_bytes:
             text_bytes.measure(
                 self._values,
                 self._offsets,
                 first,
                 stop,
-                self._byte_work,
+                self._asked.in_bytes,
                 _logs(),
                 workspace.histograms,
                 workspace.period_ends,
                 self.byte_entropy,
                 *self.periods,
             )
-        if self._in_classes:
+        if self._asked.runs_classes:
             num_words = self._classify(workspace, first, stop)
-            if self._in_runs:
+            if self._asked.in_runs:
                 text_runs.follow_runs(
                     self._values,
                     self._offsets,
                     first,
                     stop,
-                    self._run_work,
+                    self._asked.in_runs,
                     workspace.masks,
                     self.class_facts[:, text_classes.FIRST_BLOCK],
                     self.run_facts,
                     workspace.spare,
                     workspace.queue,
                 )
-            if self._in_lines:
+            if self._asked.runs_lines:
                 self._cut_lines(workspace, first, stop)
-            if self._in_words:
+            if self._asked.runs_words:
                 workspace.need_words(num_words)
                 self._compare_words(workspace, first, stop)
 
@@ -199,7 +231,7 @@ class _Counting:
                 self._offsets,
                 first,
                 stop,
-                self._line_work,
+                self._asked.in_lines,
                 workspace.masks,
                 facts[:, text_classes.FIRST_BLOCK],
                 facts[:, text_classes.NEWLINES],
@@ -215,7 +247,7 @@ class _Counting:
     def _compare_words(self, workspace: Workspace, first: int, stop: int) -> None:
         while first < stop:
             self._number_words(workspace, first, stop)
-            if not self._ngrams:
+            if not self._asked.ngrams:
                 return
             first = self._find_repeats(workspace, first, stop)
             if first < stop:
@@ -230,7 +262,7 @@ class _Counting:
                 self._offsets,
                 first,
                 stop,
-                self._word_work,
+                self._asked.in_words,
                 workspace.masks,
                 facts[:, text_classes.FIRST_BLOCK],
                 facts[:, text_classes.WORDS],
@@ -258,7 +290,7 @@ class _Counting:
             text_ngrams.find_repeats(
                 first,
                 stop,
-                self._ngrams,
+                self._asked.ngrams,
                 facts[:, text_classes.WORDS],
                 numbers,
                 counts,

@@ -30,7 +30,6 @@ class Work(IntFlag):
     DUP_LINES = 256
     PARAGRAPHS = 512
     WORDS = 1024
-    NUMBERS = 4096
     WORD_ENTROPY = 8192
     NGRAMS = 1 << 20
     """Times 2^n for sequences of n words."""
