@@ -6,4 +6,8 @@ all that is told: profile, verdicts, withheld rows, duplicates, account.
 
 Data goes `tasks` and `sample` (which blocks and rows) -> `scoring` through `engines` (blocks to `parts`) -> `finish`
 (parts to documents, which stand in `documents`). `run.run_audit` is the whole of it.
+
+Memory: for each worker its largest block twice (or, in a compressed shard that several tasks share, a task's 8 MiB) and
+some 50 MB of signals; then, for the second half, 100 MB for one run of digests, 64 MiB for merging them, and 24 bytes
+for every shard and rule. None of it grows with the number of records.
 """
