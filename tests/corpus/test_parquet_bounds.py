@@ -16,7 +16,7 @@ import pytest
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats import BlockPlace, Parquet, ScanOptions, parquet_limits
-from dataguard.corpus.formats.parquet_footer import chunks_of, page_bytes
+from dataguard.corpus.formats.parquet_footer import chunks_in, footer_of, page_bytes
 from dataguard.errors import ShardDamaged
 from tests.corpus.formats.support import MemoryShard, look
 from tests.corpus.making import parquet, put
@@ -43,7 +43,7 @@ def lying_bomb(size: int = SIZE) -> bytes:
     table = pa.table({"text": pa.array(["x" * size], pa.large_string())})
     pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_statistics=False)
     content = sink.getvalue()
-    ((chunk,),) = chunks_of(sink)
+    ((chunk,),) = chunks_in(footer_of(sink))
     assert chunk.decoded_bytes > size
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     told = next(_varint(chunk.decoded_bytes, n) for n in range(1, 10) if chunk.decoded_bytes < 1 << 7 * n - 1)
@@ -59,7 +59,7 @@ def test_what_pages_say_is_added_up() -> None:
         pa.table({"id": list(range(5_000)), "text": texts}), sink, compression="zstd", data_page_size=10_000,
         use_dictionary=False, row_group_size=2_000, write_batch_size=100,
     )  # fmt: skip
-    for group in chunks_of(sink):
+    for group in chunks_in(footer_of(sink)):
         for chunk in group:
             total = page_bytes(sink, chunk, most_bytes=1 << 40)
             assert 0.95 * chunk.decoded_bytes < total <= chunk.decoded_bytes  # headers are no part of it
@@ -70,7 +70,7 @@ def test_what_pages_say_is_added_up() -> None:
 def test_headers_with_long_statistics_are_read_whole() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": ["x" * 9_000, "y" * 9_000]}), sink, use_dictionary=False)
-    ((chunk,),) = chunks_of(sink)
+    ((chunk,),) = chunks_in(footer_of(sink))
     assert page_bytes(sink, chunk, most_bytes=1 << 40) >= 18_000
 
 
@@ -78,7 +78,7 @@ def test_headers_with_long_statistics_are_read_whole() -> None:
 def test_any_page_header_is_survived(at: int) -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": ["some text", "more"]}), sink)
-    ((chunk,),) = chunks_of(sink)
+    ((chunk,),) = chunks_in(footer_of(sink))
     for value in (0, 0x15, 0x7F, 0xFF):
         changed = bytearray(sink.getvalue())
         changed[chunk.start_bytes + at] = value
@@ -162,7 +162,7 @@ def test_looking_at_headers_leaves_what_is_read_next_as_it_is(tmp_path: Path) ->
     pq.write_table(pa.table({"text": [f"{i} " * 400 for i in range(400)]}), path, row_group_size=100)
     content = path.read_bytes()
     with path.open("rb") as file:
-        chunks = chunks_of(file)
+        chunks = chunks_in(footer_of(file))
         for group in chunks:
             for start in (0, 100, 5_000, len(content) // 2):
                 file.seek(start)

@@ -185,7 +185,7 @@ def _open(shard: ShardFile, file: BinaryIO) -> _Opened | Finding:
     """The file with its footer read, or what is wrong with it."""
     known = _FOOTERS.get(shard)
     try:
-        footer, bounds = (_footer_alone(file), Bounds()) if known is None else known
+        footer, bounds = _footer_alone(file) if known is None else known
         opened = pq.ParquetFile(file, metadata=footer, page_checksum_verification=True, pre_buffer=False)
     except Exception as error:  # noqa: BLE001 - whatever a foreign reader raises is about this file
         words = words_or_raise(error)
@@ -196,7 +196,7 @@ def _open(shard: ShardFile, file: BinaryIO) -> _Opened | Finding:
     return _Opened(file=opened, raw=file, bounds=bounds, is_local=shard.local_path is not None)
 
 
-def _footer_alone(file: BinaryIO) -> pq.FileMetaData | None:
+def _footer_alone(file: BinaryIO) -> tuple[pq.FileMetaData | None, Bounds]:
     """The footer and nothing else; None where Arrow itself has to say what is wrong with the end of the file.
 
     Arrow takes 64 KiB from the end whatever the footer's size, and the whole footer again where that was too little:
@@ -204,15 +204,17 @@ def _footer_alone(file: BinaryIO) -> pq.FileMetaData | None:
     """
     end = file.seek(0, os.SEEK_END)
     if end < _LEAST_FILE_BYTES:
-        return None
+        return None, Bounds()
     file.seek(end - _TAIL_BYTES)
     tail = file.read(_TAIL_BYTES)
     size = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or not 0 < size <= end - _LEAST_FILE_BYTES:
-        return None
+        return None, Bounds()
     file.seek(end - _TAIL_BYTES - size)
     footer = file.read(size)
-    return pq.read_metadata(pa.BufferReader(footer + tail)) if len(footer) == size else None
+    if len(footer) != size:
+        return None, Bounds()
+    return pq.read_metadata(pa.BufferReader(footer + tail)), Bounds(footer)
 
 
 class _Footers:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-__all__ = ["Chunk", "chunks_of", "page_bytes"]
+__all__ = ["Chunk", "chunks_in", "footer_of", "page_bytes"]
 
 _TAIL_BYTES = 8  # the footer's size and the magic number
 _MOST_NESTING = 32
-_FIRST_HEADER_BYTES = 256
+_FIRST_HEADER_BYTES = 128
 _MOST_HEADER_BYTES = 1 << 24
 
 
@@ -35,15 +35,20 @@ class Chunk:
     """Where its first page lies in the file, as Arrow reckons it; -1 where that is not known."""
 
 
-def chunks_of(file: BinaryIO) -> list[list[Chunk]]:
-    """The column chunks of every row group, in order; nothing where the footer cannot be read."""
+def footer_of(file: BinaryIO) -> bytes:
+    """The footer of a file, empty where its size makes no sense."""
     end = file.seek(0, 2)
     file.seek(max(end - _TAIL_BYTES, 0))
     size = int.from_bytes(file.read(4), "little")
     if not 0 < size <= end - _TAIL_BYTES:
-        return []
+        return b""
     file.seek(end - _TAIL_BYTES - size)
-    compact = _Compact(file.read(size))
+    return file.read(size)
+
+
+def chunks_in(footer: bytes) -> list[list[Chunk]]:
+    """The column chunks of every row group of a footer, in order; nothing where it cannot be read."""
+    compact = _Compact(footer)
 
     def group() -> Any:
         return compact.fields({1: lambda: compact.structs(chunk)}).get(1, [])
@@ -90,18 +95,20 @@ def page_bytes(file: BinaryIO, chunk: Chunk, *, most_bytes: int) -> int:
 
 def _page(raw: Any, at: int, stop: int) -> tuple[int, int, int] | None:
     """(bytes of its header, decoded bytes, stored bytes) of a page; None where it has no header that makes sense."""
-    size = _FIRST_HEADER_BYTES
-    while size <= _MOST_HEADER_BYTES:
-        raw.seek(at)
-        content = raw.read(min(size, stop - at))
+    content = b""
+    wanted = _FIRST_HEADER_BYTES
+    while wanted <= _MOST_HEADER_BYTES:
+        raw.seek(at + len(content))
+        more = raw.read(max(min(wanted, stop - at) - len(content), 0))
+        if not more:
+            return None
+        content += more
         compact = _Compact(content)
         try:
             fields = compact.fields({2: compact.number, 3: compact.number})
             return compact.at, fields[2], fields[3]
-        except IndexError:  # a header longer than was read, as those with long statistics are
-            if len(content) < size:
-                return None
-            size *= 16
+        except IndexError:  # a longer header, as those with long statistics are: it got as far as what is missing
+            wanted = max(compact.at, len(content)) + _FIRST_HEADER_BYTES
         except (KeyError, ValueError):
             return None
     return None

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataguard.corpus.formats.parquet_footer import Chunk, chunks_of, page_bytes
+from dataguard.corpus.formats.parquet_footer import Chunk, chunks_in, footer_of, page_bytes
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.errors import DataguardError
 
@@ -118,7 +118,8 @@ class Bounds:
     ''
     """
 
-    def __init__(self) -> None:
+    def __init__(self, footer: bytes | None = None) -> None:
+        self._footer = footer  # until its chunks are known; where it was not read, the file is asked
         self._chunks: list[list[Chunk]] | None = None
         self._harmless: set[Hashable] = set()
 
@@ -159,9 +160,12 @@ class Bounds:
 
     def _of_group(self, file: BinaryIO, group: int) -> list[list[Chunk]]:
         """The chunks of a row group as one list, or nothing where they are not known."""
-        if self._chunks is None:
-            self._chunks = chunks_of(file)
-        return self._chunks[group : group + 1]
+        chunks = self._chunks
+        if chunks is None:
+            footer = self._footer
+            chunks = self._chunks = chunks_in(footer_of(file) if footer is None else footer)
+            self._footer = None
+        return chunks[group : group + 1]
 
     def _look(
         self,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataguard.corpus.formats.parquet_footer import Chunk, chunks_of
+from dataguard.corpus.formats.parquet_footer import Chunk, chunks_in, footer_of
 
 
 def by_arrow(file: Any) -> list[list[Chunk]]:
@@ -42,8 +42,8 @@ def test_our_own_files(use_dictionary: bool, version: str) -> None:
     })  # fmt: skip
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=2, use_dictionary=use_dictionary, version=version, compression="zstd")
-    assert chunks_of(sink) == by_arrow(sink)
-    assert len(chunks_of(sink)) == 2
+    assert chunks_in(footer_of(sink)) == by_arrow(sink)
+    assert len(chunks_in(footer_of(sink))) == 2
 
 
 def test_other_peoples_files(shared: Path) -> None:
@@ -51,13 +51,13 @@ def test_other_peoples_files(shared: Path) -> None:
     assert len(files) > 60
     for path in files:
         with path.open("rb") as file:
-            assert chunks_of(file) == by_arrow(path), path
+            assert chunks_in(footer_of(file)) == by_arrow(path), path
 
 
 @given(st.binary(max_size=80), st.booleans())
 def test_any_bytes_are_survived(content: bytes, is_sized: bool) -> None:
     size = len(content) if is_sized else 7
-    assert isinstance(chunks_of(io.BytesIO(content + size.to_bytes(4, "little") + b"PAR1")), list)
+    assert isinstance(chunks_in(footer_of(io.BytesIO(content + size.to_bytes(4, "little") + b"PAR1"))), list)
 
 
 def test_every_flipped_bit_of_a_footer_is_survived() -> None:
@@ -69,4 +69,4 @@ def test_every_flipped_bit_of_a_footer_is_survived() -> None:
         for bit in range(8):
             changed = bytearray(content)
             changed[at] ^= 1 << bit
-            assert isinstance(chunks_of(io.BytesIO(bytes(changed))), list)
+            assert isinstance(chunks_in(footer_of(io.BytesIO(bytes(changed)))), list)
