@@ -19,6 +19,7 @@ PUBLIC = [
     "Loader",
     "Manifest",
     "Plan",
+    "Policy",
     "Run",
     "__version__",
     "score_text",
