@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dataguard.cli import output
+from dataguard.cli.gating import gate_choice, gate_options, gate_settings
 from dataguard.cli.making import given, make_plan
 from dataguard.cli.options import (
     PATH,
@@ -18,7 +19,7 @@ from dataguard.cli.options import (
     plan_options,
     root_option,
 )
-from dataguard.errors import InputError, UsageError
+from dataguard.errors import AnswerNo, InputError, UsageError
 
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
@@ -39,13 +40,12 @@ _AMENDABLE = {"global_batch", "weights"}
     "--from-step", type=click.IntRange(min=0), help="Where the attempt begins.  [default: where the newest one stopped]"
 )
 @attempt_option
+@gate_options
 @click.option("--withhold", type=PATH, help="A file of shards and rows to withhold from the first attempt on.")
 @click.option(
     "--on-unreadable",
     type=click.Choice(["withhold", "halt"]),
-    default="withhold",
-    show_default=True,
-    help="What a row that cannot be read does.",
+    help="What a row that cannot be read does.  [default: as the policy says, else withhold]",
 )
 @click.option("--spool", type=PATH, help="A folder on a local disk for hot files, where RUN is far or slow.")
 @root_option
@@ -60,8 +60,11 @@ def rehearse(
     epochs: int | None,
     from_step: int | None,
     attempt: int | None,
+    policy: str | None,
+    profile: Path | None,
+    vocab_size: int | None,
     withhold: Path | None,
-    on_unreadable: str,
+    on_unreadable: str | None,
     spool: Path | None,
     roots: dict[str, Path],
     as_json: bool,
@@ -70,9 +73,11 @@ def rehearse(
     """Walk the loader as every rank would, without a trainer, and record it as an attempt of a run.
 
     With a MANIFEST, a seed and a global batch it makes the run; without, it goes on with one that is there. Then
-    --global-batch, --weight and another MANIFEST change the run from this attempt's start on.
+    --global-batch, --weight and another MANIFEST change the run from this attempt's start on, and so do --policy,
+    --profile and --vocab-size.
 
-    Ends with 3 where rows could not be read: they were withheld, and the answer names their shards.
+    Ends with 1 where a rule of the policy says halt, and with 3 where rows could not be read: they were withheld, and
+    the answer names their shards.
 
     Example: dataguard rehearse M.parquet --run RUN --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2
     --steps 60
@@ -95,6 +100,7 @@ def rehearse(
             f"no run stands at {run_path}" if run is None else "a seed makes a run, and this one stands already",
             todo="name a MANIFEST to make one" if run is None else "leave --seed out to go on with it",
         )
+    gate = gate_settings(gate_choice(policy, profile, vocab_size, fill=options.get("fill")))
     amended = {} if making else _amended(run_path, options, corpus, withhold, spool)
     geometry = continued_geometry(
         run, world_size=world_size, microbatch_size=microbatch_size, global_batch=amended.get("global_batch")
@@ -106,7 +112,10 @@ def rehearse(
         if run is None:
             plan.check(geometry)
         files = {} if manifest is None else {corpus.manifest.digest: manifest}
-        run = Run.create(run_path, plan, roots=corpus.roots, manifest_files=files, withhold_file=withhold, spool=spool)
+        run = Run.create(
+            run_path, plan, roots=corpus.roots, manifest_files=files, withhold_file=withhold, spool=spool, **gate
+        )
+        gate = {}
     assert run is not None
     with output.progress("rehearsing", unit="steps", total=steps) as shown:
         document = walk(
@@ -120,8 +129,12 @@ def rehearse(
             roots=where,
             progress=shown,
             **amended,
+            **gate,
         )
     output.answer(document, render_rehearse, json=as_json)
+    if document.gate is not None and document.gate.halted is not None:
+        output.say(document.gate.halted)
+        return AnswerNo.exit_code
     return InputError.exit_code if document.unreadable_shards else 0
 
 
@@ -134,7 +147,8 @@ def _amended(
     if fixed:
         raise UsageError(
             f"{', '.join(fixed)} cannot be changed: the run at {path} was made with its own",
-            allowed="--global-batch, --weight, another MANIFEST, --world-size, --microbatch-size",
+            allowed="--global-batch, --weight, another MANIFEST, --policy, --profile, --vocab-size, --world-size, "
+            "--microbatch-size",
             todo="dataguard quarantine RUN --withhold FILE --reason TEXT withholds from the next attempt on"
             if fixed == ["--withhold"]
             else None,

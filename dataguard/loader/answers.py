@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-__all__ = ["Mixed", "PlanAnswer", "PlannedSample", "RehearseAnswer"]
+__all__ = ["GateAnswer", "Mixed", "PlanAnswer", "PlannedSample", "RehearseAnswer", "RuleAnswer"]
 
 
 class Mixed(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,10 @@ class PlannedSample(msgspec.Struct, frozen=True, kw_only=True):
     shard: str
     row: int
     epoch: int
+    status: str = "live"
+    """live, or what stands in the slot since the row is withheld from the start: quarantined or substituted."""
+    delivered: str | None = None
+    """``SHARD:ROW`` of the substitute."""
 
 
 class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +53,44 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...]
     """Sources of the manifest that are not mixed."""
     steps: tuple[int, int]
+    num_withheld: int = 0
+    """Shards and rows that are withheld from the start."""
+    policy: str | None = None
+    """Name and digest of the policy that fits this plan. Nothing is read, so nothing is judged."""
+    profile: str | None = None
+    """Digest of the reference profile."""
     samples: tuple[PlannedSample, ...]
+
+
+class RuleAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule of the policy did."""
+
+    rule: str
+    scope: Literal["sample", "batch", "shard"]
+    signal: str
+    """What it is over; of a rule over shards: which rules or actions it counts."""
+    action: str
+    evaluated: int
+    """Samples, batches or shards on which it was evaluated; substitutes that were drawn are samples, too."""
+    fired: int
+    skipped: int
+    skipped_why: dict[str, int]
+    """By reason; sums to `skipped`."""
+
+
+class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate said of an attempt."""
+
+    policy: str
+    policy_digest: str
+    profile: str | None
+    """Digest of the reference profile."""
+    vocab_size: int | None
+    verdicts: dict[str, int]
+    """Samples by verdict: pass, flag, mask, substitute, halt."""
+    rules: tuple[RuleAnswer, ...]
+    halted: str | None
+    """Why the attempt was stopped; the command then ends with 1."""
 
 
 class RehearseAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,3 +127,5 @@ class RehearseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_shards: tuple[str, ...]
     """Shards of which rows could not be read, whatever their slots hold instead; the command then ends with 3."""
     notes: tuple[str, ...]
+    gate: GateAnswer | None = None
+    """Null for an attempt without a policy."""

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Self
 from dataguard.core.address import Geometry
 from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AnswerNo, AttemptError, UsageError
+from dataguard.gate.account import Account
 from dataguard.loader.feed import OnUnreadable
 from dataguard.loader.places import check_places
 from dataguard.loader.proposals import propose_met
 from dataguard.loader.walk import End
-from dataguard.loader.walking import Walking
+from dataguard.loader.walking import BatchPart, Walking
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.state import JournalHead, LoaderState, read_state
 from dataguard.run.begin import begin_attempt
@@ -41,6 +42,7 @@ from dataguard.run.writer import Fsync
 
 if TYPE_CHECKING:
     from dataguard.gate.policy import Policy
+    from dataguard.run.judging import Judge
     from dataguard.score.profile import Profile
 
 __all__ = ["Loader"]
@@ -272,6 +274,21 @@ class Loader:
     def notes(self) -> tuple[str, ...]:
         """What an engineer should know of this walk: what its geometry costs in bytes read, skips without effect."""
         return () if self._walking is None else self._walking.notes
+
+    @property
+    def judge(self) -> Judge | None:
+        """What judges the samples of the attempt; None where nothing does, or it has not begun."""
+        return None if self._walking is None else self._walking.judge
+
+    @property
+    def account(self) -> Account:
+        """What the policy's rules did on all that this rank was handed."""
+        return Account.empty(0) if self._walking is None else self._walking.account
+
+    @property
+    def batch_parts(self) -> list[BatchPart]:
+        """The part of this rank of the step in hand, for rules over batches; empty where the policy has none."""
+        return [] if self._walking is None else self._walking.batch_parts
 
     @property
     def bytes_read(self) -> int:

@@ -15,16 +15,21 @@ from typing import Any
 import numpy as np
 
 from dataguard.core.address import Geometry
-from dataguard.errors import RunDamaged, UsageError
+from dataguard.errors import AnswerNo, RunDamaged, UsageError
+from dataguard.loader.account import GateAccount
 from dataguard.loader.answers import Mixed, PlanAnswer, PlannedSample, RehearseAnswer
 from dataguard.loader.demand import shared_cache_bytes
 from dataguard.loader.loader import Loader
 from dataguard.plan.plan import Plan
-from dataguard.plan.slots import PADDING, SlotStatus
+from dataguard.plan.slots import PADDING, SlotStatus, plan_slots
 from dataguard.plan.tables import num_samples
+from dataguard.plan.withheld import Withheld, WithheldSet
 from dataguard.run.events import Proposed
+from dataguard.run.pending import AT_CREATION
+from dataguard.run.policies import GateChoice, check_fit
 from dataguard.run.reached import complete_before
 from dataguard.run.run import Run
+from dataguard.run.withhold import Target
 
 __all__ = ["continued_geometry", "mixture_of", "planned_steps", "rehearse"]
 
@@ -50,7 +55,8 @@ def rehearse(
     progress
         Called with steps done and steps in all.
     settings
-        Passed on to `Loader`: roots, global_batch, corpus, weights, on_unreadable, cache_bytes.
+        Passed on to `Loader`: roots, global_batch, corpus, weights, policy, profile, vocab_size, on_unreadable,
+        cache_bytes.
     """
     tree = run.attempts()
     if from_step is None and len(tree):
@@ -79,10 +85,14 @@ def rehearse(
             )
             for rank in range(geometry.world_size)
         ]
-        ended = False
+        ended, halted, gate = False, None, GateAccount(loaders)
         while not ended:
             for loader in loaders:
-                taken = loader.take_step()
+                try:
+                    taken = loader.take_step()
+                except AnswerNo as answer:
+                    # The gate stops every rank before this step.
+                    halted, taken = str(answer), []
                 ended = not taken
                 for microbatch in taken:
                     padding = int(np.isin(microbatch.status, PADDING).sum())
@@ -93,6 +103,7 @@ def rehearse(
                     content += int(microbatch.lengths.sum())
             if not ended:
                 done += 1
+                gate.step(taken[-1].step)
                 progress(done, steps)
         seconds = time.perf_counter() - began
         attempt = loaders[0].attempt
@@ -103,8 +114,17 @@ def rehearse(
     lost = {
         entry.event.shard: entry.event.reason
         for entry in run.read().entries
-        if isinstance(entry.event, Proposed) and entry.event.attempt == attempt.number and entry.event.shard
+        if isinstance(entry.event, Proposed)
+        and entry.event.attempt == attempt.number
+        and entry.event.shard
+        and not entry.event.rule
     }
+    gate.propose(run)
+    proposed = [
+        f"proposed to {entry.event.proposal} {entry.event.shard or 'a batch'}: {entry.event.reason}"
+        for entry in run.read().entries
+        if isinstance(entry.event, Proposed) and entry.event.attempt == attempt.number and entry.event.rule
+    ]
     plan = run.plan_of(attempt.number)
     global_batch = run.steps_of(attempt.number).size_of(attempt.fork_step)
     return RehearseAnswer(
@@ -128,7 +148,8 @@ def rehearse(
         samples_per_second=(num_slots - num_padding) / seconds if seconds > 0 else 0.0,
         mixture=mixture_of(plan),
         unreadable_shards=tuple(sorted(lost)),
-        notes=(*notes, *(f"{shard}: {reason}" for shard, reason in sorted(lost.items()))),
+        notes=(*notes, *(f"{shard}: {reason}" for shard, reason in sorted(lost.items())), *proposed),
+        gate=gate.answer(run, halted),
     )
 
 
@@ -165,22 +186,45 @@ def continued_geometry(
     return geometry
 
 
-def planned_steps(plan: Plan, geometry: Geometry, steps: Iterable[int], *, rank: int | None = None) -> PlanAnswer:
-    """What steps (counted from 0) would deliver, without any run."""
+def planned_steps(
+    plan: Plan,
+    geometry: Geometry,
+    steps: Iterable[int],
+    *,
+    rank: int | None = None,
+    withheld: Iterable[Target] = (),
+    gate: GateChoice | None = None,
+) -> PlanAnswer:
+    """What steps (counted from 0) would deliver, without any run.
+
+    Parameters
+    ----------
+    withheld
+        Shards and rows to withhold from the start, in the names of the plan's manifests.
+    gate
+        Policy, profile and vocabulary size of the run to be: checked against the plan's sources, and named.
+    """
+    if gate is not None:
+        check_fit(gate.policy, plan.document)
     plan.check(geometry)
     if rank is not None:
         geometry.check_rank(rank)
     stream, schedule = plan.stream(), plan.steps()
     first_label = plan.document.first_label
     manifests = stream.manifest_set
+    targets = [Withheld(shard=shard, row=row, event=1, reason=AT_CREATION) for shard, row in withheld]
+    held = WithheldSet.of(targets, manifests)
+    policy = None if gate is None else gate.policy
+    fill = (None if policy is None else policy.fill) or plan.document.fill
     samples = []
     asked = list(steps)
     for step in asked:
         batch = schedule.batch(step)
         share = batch.size // geometry.world_size
-        found = stream.samples(batch.positions)
-        columns = (found.position, found.source, found.shard, found.row, found.epoch)
-        for slot, (position, source, shard, row, epoch) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        found = plan_slots(batch, stream, held, fill=fill)
+        names = ("position", "source", "shard", "row", "epoch", "status", "delivered_shard", "delivered_row")
+        columns = zip(*(getattr(found, name).tolist() for name in names), strict=True)
+        for slot, (position, source, shard, row, epoch, status, instead, instead_row) in enumerate(columns):
             if rank is None or slot // share == rank:
                 samples.append(
                     PlannedSample(
@@ -193,6 +237,10 @@ def planned_steps(plan: Plan, geometry: Geometry, steps: Iterable[int], *, rank:
                         shard=manifests.shard_name(shard),
                         row=row,
                         epoch=epoch,
+                        status=SlotStatus(status).name.lower(),
+                        delivered=f"{manifests.shard_name(instead)}:{instead_row}"
+                        if status == SlotStatus.SUBSTITUTED
+                        else None,
                     )
                 )
     return PlanAnswer(
@@ -205,6 +253,9 @@ def planned_steps(plan: Plan, geometry: Geometry, steps: Iterable[int], *, rank:
         mixture=mixture_of(plan),
         left_out=plan.left_out,
         steps=(asked[0] + first_label, asked[-1] + 1 + first_label) if asked else (first_label, first_label),
+        num_withheld=len(targets),
+        policy=None if policy is None else f"{policy.name} ({policy.digest})",
+        profile=None if gate is None or gate.profile is None else gate.profile.digest,
         samples=tuple(samples),
     )
 

@@ -10,12 +10,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AnswerNo, AttemptError, DataguardError, WriterConflict
+from dataguard.gate.account import Account
 from dataguard.gate.verdict import Verdict
 from dataguard.loader.demand import demand_of
 from dataguard.loader.feed import Fed, Feeder, OnUnreadable
@@ -23,16 +26,29 @@ from dataguard.loader.prefetch import ahead
 from dataguard.loader.proposals import propose_met
 from dataguard.loader.walk import End, Walk
 from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.slots import SlotStatus
 from dataguard.run.begin import idle_skips
 from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, record_halts
 from dataguard.run.join import fence
-from dataguard.run.judging import Judge, Tally, judge_of
+from dataguard.run.judging import Answers, Judge, judge_of
 from dataguard.run.policies import fill_of
 from dataguard.run.run import Run
 from dataguard.run.tidy import compact_ended
 from dataguard.run.writer import Fsync, RankWriter
 
-__all__ = ["Walking"]
+__all__ = ["BatchPart", "Walking"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BatchPart:
+    """A microbatch as rules over batches see it: arrays of shape (n,)."""
+
+    positions: NDArray[np.int64]
+    source: NDArray[np.int32]
+    """Index of each sample's source, -1 where nothing was judged."""
+    live: NDArray[np.bool_]
+    """Where it is trained on."""
+    columns: dict[str, NDArray[np.float64]]
 
 
 class Walking:
@@ -105,10 +121,10 @@ class Walking:
             record=None if judge is None else judge.record,
         )
         self._watch = None if judge is None else HaltWatch(run.layout, attempt.number)
-        self.tally = Tally.empty(0 if judge is None else len(judge.policy.rules))
-        """What the rules said of all that was handed over."""
-        self.num_verdicts = np.zeros(len(Verdict), np.int64)
-        """Slots handed over by verdict, those that were judged."""
+        self.account = Account.empty(0 if judge is None else len(judge.policy.rules))
+        """What the rules did on all that was handed over, substitutes that were drawn included."""
+        self.batch_parts: list[BatchPart] = []
+        """This rank's part of the step in hand, for rules over batches; empty where the policy has none."""
         self.next_step = steps.next_delivered(attempt.fork_step)
         self._steps = steps
         # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
@@ -163,9 +179,9 @@ class Walking:
             self._halt(fed)
         self.writer.append(fed.records)
         if fed.settled.answers is not None:
-            self.tally.add(fed.settled.answers.tally)
-            judged = fed.settled.answers.verdict[fed.settled.answers.judged]
-            self.num_verdicts += np.bincount(judged, minlength=len(Verdict))
+            for account in fed.settled.answers.accounts:
+                self.account += account
+            self._keep_for_batch(fed, fed.settled.answers)
         if fed.planned.last_of_step:
             self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
         return fed.microbatch
@@ -176,6 +192,26 @@ class Walking:
         if halt is not None and (step is None or step >= halt.stop_step):
             begun = self.next_step - 1 if self.next_step > halt.stop_step else None
             raise answer_of(self.run, halt, begun_beyond=begun)
+
+    def _keep_for_batch(self, fed: Fed, answers: Answers) -> None:
+        """What rules over batches need of a microbatch, where the policy has such rules."""
+        assert self.judge is not None
+        if not self.judge.policy.batch_rules:
+            return
+        if fed.planned.address.microbatch == 0:
+            self.batch_parts = []
+        slots = fed.settled.slots
+        # What the gate substituted has left the batch, and of what it drew instead no signals are kept.
+        drawn_by_plan = (slots.status == SlotStatus.SUBSTITUTED) & (answers.verdict <= Verdict.FLAG)
+        live = answers.judged & ((slots.status == SlotStatus.LIVE) | drawn_by_plan)
+        self.batch_parts.append(
+            BatchPart(
+                positions=slots.position,
+                source=np.where(answers.judged, slots.source, -1).astype(np.int32),
+                live=live,
+                columns={name: answers.signal_values[:, i] for i, name in enumerate(answers.signals)},
+            )
+        )
 
     def _halt(self, fed: Fed) -> None:
         """Publish that all ranks stop two steps on, before the microbatch is recorded and handed over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec import UnsetType
 
 from dataguard.run.events import (
     AttemptBegun,
@@ -77,7 +78,7 @@ def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
 
 def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
     if isinstance(event, RunCreated):
-        policy = f", policy {event.policy[:16]}" if event.policy else ""
+        policy = _policy(event.policy_name, event.policy)
         return (
             f"run {event.run} created: plan {event.plan[:16]}, skip mode {event.skip_mode}, fill {event.fill}{policy}"
         )
@@ -86,7 +87,7 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
         reached = complete.get(event.attempt, event.fork_step)
         skips = f", {len(event.skips)} skips" if event.skips else ""
         withheld = f", {event.num_withheld:,} withheld" if event.num_withheld else ""
-        policy = f", policy {event.policy[:16]}" if event.policy else ""
+        policy = _policy(event.policy_name, event.policy)
         return (
             f"attempt {event.attempt}{parent}: steps {run.label(event.fork_step):,}:{run.label(reached):,}, "
             f"{event.world_size:,} ranks * microbatches of {event.microbatch_size:,}{skips}{withheld}"
@@ -111,6 +112,10 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
             f"{', '.join(event.rules)}"
         )
     return f"propose to {event.proposal} {_proposed(event)}: {event.reason}"
+
+
+def _policy(name: str | UnsetType, digest: str | UnsetType | None) -> str:
+    return f", policy {name or 'without a name'} ({digest[:16]})" if digest else ""
 
 
 def _span(span: tuple[int, int] | None) -> str:

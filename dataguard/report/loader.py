@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from dataguard.loader.answers import Mixed, PlanAnswer, RehearseAnswer
+from dataguard.loader.answers import GateAnswer, Mixed, PlanAnswer, RehearseAnswer
 from dataguard.report.tables import table
 from dataguard.run.tidy import TidiedAttempt
 
@@ -24,12 +24,16 @@ def render_plan(answer: PlanAnswer) -> Iterator[str | Table]:
     yield from _mixture(answer.mixture)
     if answer.left_out:
         yield f"left out: {', '.join(answer.left_out)}"
+    if answer.policy:
+        yield f"policy {answer.policy}: nothing is read here, so nothing is judged"
     yield ""
-    columns = ("step", "rank", "microbatch", "slot", "position", "epoch", "shard", "row")
+    columns: tuple[str, ...] = ("step", "rank", "microbatch", "slot", "position", "epoch", "shard", "row")
+    if answer.num_withheld:
+        columns = (*columns, "status", "delivered")
     yield table(
         columns,
         ([getattr(sample, name) for name in columns] for sample in answer.samples),
-        right=(name for name in columns if name != "shard"),
+        right=(name for name in columns if name not in {"shard", "status", "delivered"}),
     )
 
 
@@ -52,7 +56,29 @@ def render_rehearse(answer: RehearseAnswer) -> Iterator[str | Table]:
     )
     ratio = f" ({answer.storage_bytes / answer.corpus_bytes:.2f} times the corpus)" if answer.corpus_bytes else ""
     yield f"{answer.storage_bytes / 1e6:,.1f} MB read from the shards{ratio}"
+    if answer.gate is not None:
+        yield from _gate(answer.gate)
     yield from (f"note: {note}" for note in answer.notes)
+
+
+def _gate(gate: GateAnswer) -> Iterator[str | Table]:
+    """The closing account of the gate."""
+    told = ", ".join(f"{count:,} {verdict}" for verdict, count in gate.verdicts.items() if count) or "nothing"
+    yield f"policy {gate.policy} ({gate.policy_digest[:16]}) judged: {told}"
+    columns = ("rule", "scope", "action", "evaluated", "fired", "skipped", "why skipped")
+    rows = (
+        (
+            rule.rule,
+            rule.scope,
+            rule.action,
+            rule.evaluated,
+            rule.fired,
+            rule.skipped,
+            ", ".join(f"{why} {count:,}" for why, count in rule.skipped_why.items()),
+        )
+        for rule in gate.rules
+    )
+    yield table(columns, rows, right=("evaluated", "fired", "skipped"))
 
 
 def render_tidied(answer: TidiedAttempt) -> Iterator[str]:

@@ -57,9 +57,11 @@ def render_inspect(answer: InspectAnswer | SkippedBatch) -> Iterator[str | Table
             f"{sample.delivered.shard}:{sample.delivered.row}" if sample.delivered else None,
             sample.length,
             sample.digest,
+            *((sample.verdict or "", ", ".join(sample.rules)) if answer.policy else ()),
         )
         for sample in answer.samples
     )
+    judged = ("verdict", "rules") if answer.policy else ()
     columns = (
         "rank",
         "microbatch",
@@ -71,6 +73,7 @@ def render_inspect(answer: InspectAnswer | SkippedBatch) -> Iterator[str | Table
         "delivered instead",
         "length",
         "digest",
+        *judged,
     )
     yield table(columns, rows, right=("rank", "microbatch", "slot", "position", "row", "length"))
 

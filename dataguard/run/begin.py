@@ -229,6 +229,7 @@ def _make(
         launch_id=request.launch_id,
         epochs=request.epochs,
         policy=kept.policy or msgspec.UNSET,
+        policy_name=kept.name or msgspec.UNSET,
         profile=kept.profile or msgspec.UNSET,
         vocab_size=kept.vocab_size or msgspec.UNSET,
         ranks=ranks,

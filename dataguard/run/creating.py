@@ -82,6 +82,7 @@ def create_run(
         first_label=plan.document.first_label,
         withheld=None if withhold_file is None else keep_list(layout, withheld_targets(plan, withhold_file)),
         policy=kept.policy,
+        policy_name=kept.name or msgspec.UNSET,
         profile=kept.profile,
         vocab_size=kept.vocab_size or msgspec.UNSET,
         spool=None if spool is None else str(Path(spool).absolute()),

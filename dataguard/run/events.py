@@ -85,6 +85,8 @@ class RunCreated(_Event, frozen=True, kw_only=True, tag="run-created"):
     """Digest of the list in ``withheld/`` that the run withholds from its first attempt on."""
     policy: Digest | None = None
     """Digest of the policy in ``policy/`` by which attempts judge their samples unless they are given another."""
+    policy_name: str | msgspec.UnsetType = msgspec.UNSET
+    """What the policy is called; in no digest."""
     profile: Digest | None = None
     """Digest of the reference profile in ``profile/``, as `policy`."""
     vocab_size: Positive | msgspec.UnsetType = msgspec.UNSET
@@ -146,6 +148,8 @@ class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
     """Whole epochs after which the stream is padding; null where it has no such end."""
     policy: Digest | msgspec.UnsetType = msgspec.UNSET
     """Digest of the policy that judges its samples; left out where nothing does."""
+    policy_name: str | msgspec.UnsetType = msgspec.UNSET
+    """What the policy is called; in no digest."""
     profile: Digest | msgspec.UnsetType = msgspec.UNSET
     vocab_size: Positive | msgspec.UnsetType = msgspec.UNSET
     ranks: tuple[RankPlace, ...] = ()

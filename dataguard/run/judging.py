@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from dataguard.core.keys import derive_key
 from dataguard.core.signals import SignalKind
+from dataguard.gate.account import Account
 from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import PlannedSlots
 from dataguard.run.headline import encode
-from dataguard.run.policies import kept_policy, kept_profile
+from dataguard.run.policies import kept_profile, policy_of
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX, index_record, rounded
 from dataguard.score.registry import HEADLINE
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from dataguard.gate.policy import Policy
     from dataguard.run.run import Run
 
-__all__ = ["KEPT_ONE_IN", "Answers", "Judge", "Tally", "judge_of", "keeps_signals"]
+__all__ = ["KEPT_ONE_IN", "Answers", "Judge", "judge_of", "keeps_signals"]
 
 KEPT_ONE_IN = 100
 """Of plain passes, the signals of one in so many are kept."""
@@ -43,26 +44,6 @@ def keeps_signals(seed: int, position: int) -> bool:
     102
     """
     return derive_key("kept-signals", seed, position) % KEPT_ONE_IN == 0
-
-
-@dataclass(slots=True)
-class Tally:
-    """On how many samples each rule was evaluated, fired and was skipped; int64, shape (rules,)."""
-
-    evaluated: NDArray[np.int64]
-    fired: NDArray[np.int64]
-    skipped: NDArray[np.int64]
-
-    @classmethod
-    def empty(cls, num_rules: int) -> Tally:
-        """Nothing judged yet."""
-        return cls(*(np.zeros(num_rules, np.int64) for _ in range(3)))
-
-    def add(self, other: Tally | Judged) -> None:
-        """Add what was said of more samples."""
-        self.evaluated += other.evaluated
-        self.fired += other.fired
-        self.skipped += other.skipped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +62,8 @@ class Answers:
     signal_values: NDArray[np.float64]
     kept: NDArray[np.bool_]
     """Where signals are kept whatever the verdict."""
-    tally: Tally
+    accounts: list[Account]
+    """Of each call of the gate: what its rules did."""
 
     def values_of(self, place: int) -> dict[str, float]:
         """The policy's signals of one slot, in full precision."""
@@ -139,7 +121,7 @@ class Judge:
             headline_values=np.full((size, len(self.headline)), np.nan),
             signal_values=np.full((size, len(self.signals)), np.nan),
             kept=np.array([keeps_signals(self._seed, position) for position in positions.tolist()], np.bool_),
-            tally=Tally.empty(len(self.policy.rules)),
+            accounts=[],
         )
 
     def judge(
@@ -159,7 +141,7 @@ class Judge:
         if not places:
             return {}
         judged = self._judged(contents, np.ascontiguousarray(slots.source[list(places)], np.int32))
-        answers.tally.add(judged)
+        answers.accounts.append(Account.of(judged))
         told: dict[int, tuple[Verdict, NDArray[np.int64] | None]] = {}
         for k, place in enumerate(places):
             verdict = Verdict(int(judged.verdict[k]))
@@ -197,13 +179,14 @@ def judge_of(run: Run, attempt: int) -> Judge | None:
     from dataguard.gate.gate import Gate
 
     facts = run.attempts().attempt(attempt)
-    if facts.policy is None:
+    policy = policy_of(run, attempt)
+    if policy is None:
         return None
     root = run.plan_of(attempt).root
     kind: SignalKind = "tokens" if root.form == "window" else "text"
     source_names = run.stream_of(attempt).source_names
     gate = Gate(
-        kept_policy(run.layout, facts.policy),
+        policy,
         source_names=source_names,
         source_kinds=[kind] * len(source_names),
         profile=None if facts.profile is None else kept_profile(run.layout, facts.profile),

@@ -49,13 +49,20 @@ class KeptChoice:
     """
 
     policy: str | None = None
+    name: str | None = None
+    """What the policy is called."""
     profile: str | None = None
     vocab_size: int | None = None
 
     @classmethod
     def of(cls, event: RunCreated | AttemptBegun) -> KeptChoice:
         """As an event says."""
-        return cls(policy=event.policy or None, profile=event.profile or None, vocab_size=event.vocab_size or None)
+        return cls(
+            policy=event.policy or None,
+            name=event.policy_name or None,
+            profile=event.profile or None,
+            vocab_size=event.vocab_size or None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +156,7 @@ def keep_choice(layout: Layout, asked: GateChoice, before: KeptChoice) -> KeptCh
         return KeptChoice()
     kept = KeptChoice(
         policy=before.policy if asked.policy is None else asked.policy.digest,
+        name=before.name if asked.policy is None else asked.policy.name,
         profile=before.profile if asked.profile is None else asked.profile.digest,
         vocab_size=before.vocab_size if asked.vocab_size is None else asked.vocab_size,
     )
@@ -179,13 +187,13 @@ def check_fit(policy: Policy | None, document: PlanDocument) -> None:
         raise policy_error(policy.name, problems)
 
 
-def kept_policy(layout: Layout, digest: str) -> Policy:
-    """The run's copy of a policy; RunDamaged where it is missing or another."""
+def kept_policy(layout: Layout, digest: str, *, name: str | None = None) -> Policy:
+    """The run's copy of a policy, called `name` unless it says itself; RunDamaged where it is missing or another."""
     from dataguard.gate.policy import read_policy
 
     path = layout.policy(digest)
     try:
-        policy = read_policy(_content(path).decode(), name=digest[:16])
+        policy = read_policy(_content(path).decode(), name=name or digest[:16])
     except (PolicyError, UnicodeDecodeError) as error:
         raise RunDamaged(f"the run's copy of policy {digest[:16]} cannot be read", found=str(error)) from error
     if policy.digest != digest:
@@ -217,8 +225,8 @@ def _content(path: Path) -> bytes:
 
 def policy_of(run: Run, attempt: int) -> Policy | None:
     """The policy of an attempt, by which rule bits have names; None where it has none."""
-    digest = run.attempts().attempt(attempt).policy
-    return None if digest is None else kept_policy(run.layout, digest)
+    kept = KeptChoice.of(run.begun(attempt))
+    return None if kept.policy is None else kept_policy(run.layout, kept.policy, name=kept.name)
 
 
 def fill_of(run: Run, attempt: int) -> Fill:
