@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from dataguard.corpus.blocks import DecodedBlock
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats import ScanOptions
@@ -97,7 +98,9 @@ def test_a_walk_over_a_shard_with_a_lying_table_gives_every_block(tmp_path: Path
     corpus = build(tmp_path, "a.jsonl.zst", b"".join(frames) + _table(sizes, "places"), block_bytes=4_000)
     with corpus.reader(cache_folder="") as reader:
         found = list(reader._shards.walk(range(len(corpus.manifest.blocks))))
-    texts = [text for block in found for text in block.texts(range(block.first_row, block.first_row + 400)) if text]
+    blocks = [block for block in found if isinstance(block, DecodedBlock)]
+    assert len(blocks) == len(corpus.manifest.blocks)
+    texts = [text for block in blocks for text in block.texts(range(block.first_row, block.first_row + 400)) if text]
     assert [text.decode() for text in texts] == TEXTS
 
 

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from dataguard.corpus import shard_cache
+from dataguard.corpus.blocks import DecodedBlock
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats import MdsTokens, ScanOptions
@@ -88,7 +89,8 @@ def test_blocks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
         (path,) = (tmp_path / "cache").glob("*.arrow")
         assert str(path) in Path("/proc/self/maps").read_text()
         path.unlink()  # as an eviction does
-        assert not isinstance(block, RowProblem)
+        assert isinstance(block, DecodedBlock)
+        assert block.tokens is not None
         assert np.array_equal(block.tokens, IDS[20_000:21_000])
 
 
