@@ -62,6 +62,8 @@ class Totals(AccountOf, frozen=True, kw_only=True):
     """Of what was scored, in token shards."""
     ignored_lines: int
     """Blank lines and the like, which are no records."""
+    rejected_by_code: dict[str, int]
+    """By reason, in the whole corpus; ``manifest show --rejected`` names every one, with its line."""
 
 
 class SourceAccount(AccountOf, frozen=True, kw_only=True):

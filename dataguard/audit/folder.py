@@ -46,7 +46,7 @@ class AuditHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = HEADER_VERSION
     asked: tuple[str, ...]
-    """The manifest's path, or the paths that were scanned, as typed."""
+    """The paths that were scanned, as typed; none where a manifest was given."""
     scan: dict[str, int | str]
     """What the scan of paths was told."""
     format_name: str

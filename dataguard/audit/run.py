@@ -104,7 +104,8 @@ def run_audit(request: AuditRequest, engine: Engine, *, progress: Progress | Non
     profile, baseline = _profile(request.profile), _profile(request.baseline)
     with folder.held():
         state = folder.state(resume=request.resume)
-        read, unreachable = _manifest(request, folder, progress)
+        is_given = len(request.paths) == 1 and is_manifest(request.paths[0])
+        read, unreachable = _manifest(request, folder, progress, is_given=is_given)
         manifest = read.manifest
         sample = Sample.of(share, num_blocks=len(manifest.blocks))
         corpus = Corpus.of(read, request.roots)
@@ -113,7 +114,15 @@ def run_audit(request: AuditRequest, engine: Engine, *, progress: Progress | Non
         parse_weights(request.weights, names)
         kinds = [source.kind for source in manifest.sources]
         Gate(request.policy, source_names=names, source_kinds=kinds, vocab_size=request.vocab_size)
-        header = _header(request, job, profile, baseline, manifest.digest, unreachable)
+        header = _header(
+            request,
+            job,
+            is_given=is_given,
+            profile=profile,
+            baseline=baseline,
+            manifest=manifest.digest,
+            unreachable=unreachable,
+        )
         folder.begin(header)
         if state == "complete":
             folder.tidy()
@@ -178,10 +187,10 @@ def is_manifest(path: str) -> bool:
 
 
 def _manifest(
-    request: AuditRequest, folder: AuditFolder, progress: Progress
+    request: AuditRequest, folder: AuditFolder, progress: Progress, *, is_given: bool
 ) -> tuple[ManifestFile, tuple[tuple[str, str], ...]]:
     """The manifest of an audit, and what its scan could not look into."""
-    if len(request.paths) == 1 and is_manifest(request.paths[0]):
+    if is_given:
         read = read_manifest(request.paths[0])
         if not folder.manifest.exists():
             folder.publish(folder.manifest, _content_of(request.paths[0]))
@@ -223,6 +232,8 @@ def _content_of(path: str) -> bytes:
 def _header(
     request: AuditRequest,
     job: Job,
+    *,
+    is_given: bool,
     profile: Profile | None,
     baseline: Profile | None,
     manifest: str,
@@ -231,7 +242,7 @@ def _header(
     names = [name for kind in job.kinds for name in job.signals(kind)]
     names += ["length_outlier"] if "text" in job.kinds else []
     return AuditHeader(
-        asked=tuple(readable(canonical(path)) for path in request.paths),
+        asked=() if is_given else tuple(readable(canonical(path)) for path in request.paths),
         scan={name: getattr(request.scan, name) for name in _SCAN},
         format_name=request.format_name,
         unreachable=unreachable,

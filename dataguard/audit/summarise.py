@@ -210,6 +210,14 @@ def _totals(facts: Facts, sources: Sequence[SourceAccount], *, balanced: bool) -
         content_bytes=sum(source.content_bytes for source in sources),
         tokens=sum(source.tokens for source in sources),
         ignored_lines=facts.manifest_header.ignored_lines,
+        rejected_by_code={
+            code: int(number)
+            for code, number in zip(
+                facts.manifest.codes,
+                np.bincount(facts.manifest.rejected["code"], minlength=len(facts.manifest.codes)).tolist(),
+                strict=True,
+            )
+        },
     )
 
 

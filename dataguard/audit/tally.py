@@ -49,11 +49,12 @@ class Tally:
         fired = (judged.rules[:, None] >> self._bits & np.uint64(1)).astype(bool)
         evaluated = judged.why < 0
         withheld = self.withheld_verdicts[judged.verdict]
-        for shard, span in run.spans(run.shard):
-            self.scored[shard] += span.stop - span.start
-            self.verdicts[shard] += np.bincount(judged.verdict[span], minlength=NUM_VERDICTS)
-            self.evaluated[shard] += np.count_nonzero(evaluated[span], axis=0)
-            self.fired[shard] += np.count_nonzero(fired[span], axis=0)
+        starts = np.flatnonzero(np.concatenate([[True], run.shard[1:] != run.shard[:-1]]))
+        shards = run.shard[starts]  # each once: samples come in the order of shards
+        self.scored[shards] += np.diff(np.append(starts, len(run)))
+        self.verdicts[shards] += _sums(judged.verdict[:, None] == np.arange(NUM_VERDICTS), starts)
+        self.evaluated[shards] += _sums(evaluated, starts)
+        self.fired[shards] += _sums(fired, starts)
         for source, span in run.spans(run.source):
             content, tokens = run.content_bytes[span], run.tokens[span]
             self.content_bytes[source] += content.sum()
@@ -67,6 +68,12 @@ class Tally:
                 self.fired_tokens[source] += _weighed(fired[span], tokens)
             for reason in Skip:
                 self.skipped_why[source, :, reason] += np.count_nonzero(judged.why[span] == reason, axis=0)
+
+
+def _sums(which: NDArray[np.bool_], starts: NDArray[np.intp]) -> NDArray[np.int64]:
+    """How many are True in each stretch of rows that begins at one of `starts`, by column."""
+    sums: NDArray[np.int64] = np.add.reduceat(which, starts, axis=0, dtype=np.int64)
+    return sums
 
 
 def _weighed(which: NDArray[np.bool_], weights: NDArray[Any]) -> NDArray[np.int64]:

@@ -27,6 +27,9 @@ def render_audit(summary: AuditSummary) -> Iterator[str | Table]:
         f"{account.records:,} records = {account.scored:,} scored + {account.rejected:,} rejected + "
         f"{account.unreadable:,} unreadable{'' if account.balanced else '  THIS DOES NOT BALANCE'}"
     )
+    if account.rejected_by_code:
+        counts = ", ".join(f"{number:,} {code}" for code, number in account.rejected_by_code.items())
+        yield f"rejected: {counts}"
     if summary.sample != "1":
         yield f"a sample of {summary.sample}: {account.not_sampled:,} records were not looked at"
     yield from (printable(remark) for remark in summary.remarks)

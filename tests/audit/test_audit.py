@@ -55,6 +55,7 @@ def test_every_record_is_there_once_with_the_signals_of_the_scorer(folder: Path,
     account = summary.account
     assert (account.records, account.scored, account.rejected, account.unreadable) == (len(table) + 3, len(table), 3, 0)
     assert account.balanced
+    assert account.rejected_by_code == {"not-a-string": 1, "null-text": 2}
     assert account.content_bytes == sum(table.column("content_bytes").to_pylist())
 
 
@@ -334,6 +335,9 @@ def test_a_folder_is_used_by_one_audit_at_a_time_and_only_by_its_own(folder: Pat
     build_manifest_file([str(folder / "web")], tmp_path / "M2")
     with pytest.raises(UsageError, match="manifest"):
         audit(out, tmp_path / "M2", resume=True)
+    audit(tmp_path / "given", tmp_path / "M2")
+    (tmp_path / "M2").rename(tmp_path / "M3")
+    audit(tmp_path / "given", tmp_path / "M3", resume=True)
     assert contents(out) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("x")
