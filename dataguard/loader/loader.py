@@ -283,7 +283,7 @@ class Loader:
     @property
     def account(self) -> Account:
         """What the policy's rules did on all that this rank was handed."""
-        return Account.empty(0) if self._walking is None else self._walking.account
+        return Account.empty(0) if self._walking is None else self._walking.account()
 
     @property
     def batch_parts(self) -> list[BatchPart]:

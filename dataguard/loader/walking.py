@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AnswerNo, AttemptError, DataguardError, WriterConflict
 from dataguard.gate.account import Account
+from dataguard.gate.judged import Judged
 from dataguard.gate.verdict import Verdict
 from dataguard.loader.demand import demand_of
 from dataguard.loader.feed import Fed, Feeder, OnUnreadable
@@ -30,13 +31,17 @@ from dataguard.plan.slots import SlotStatus
 from dataguard.run.begin import idle_skips
 from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, record_halts
 from dataguard.run.join import fence
-from dataguard.run.judging import Answers, Judge, judge_of
+from dataguard.run.judging import Answers, Judge, account_of, judge_of
 from dataguard.run.policies import fill_of
 from dataguard.run.run import Run
 from dataguard.run.tidy import compact_ended
 from dataguard.run.writer import Fsync, RankWriter
 
 __all__ = ["BatchPart", "Walking"]
+
+
+_COUNTED_AT_ONCE = 512
+"""Calls of the gate that are counted together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,8 +126,8 @@ class Walking:
             record=None if judge is None else judge.record,
         )
         self._watch = None if judge is None else HaltWatch(run.layout, attempt.number)
-        self.account = Account.empty(0 if judge is None else len(judge.policy.rules))
-        """What the rules did on all that was handed over, substitutes that were drawn included."""
+        self._account = Account.empty(0 if judge is None else len(judge.policy.rules))
+        self._uncounted: list[Judged] = []
         self.batch_parts: list[BatchPart] = []
         """This rank's part of the step in hand, for rules over batches; empty where the policy has none."""
         self.next_step = steps.next_delivered(attempt.fork_step)
@@ -179,12 +184,19 @@ class Walking:
             self._halt(fed)
         self.writer.append(fed.records)
         if fed.settled.answers is not None:
-            for account in fed.settled.answers.accounts:
-                self.account += account
+            self._uncounted += fed.settled.answers.parts
+            if len(self._uncounted) >= _COUNTED_AT_ONCE:
+                self.account()
             self._keep_for_batch(fed, fed.settled.answers)
         if fed.planned.last_of_step:
             self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
         return fed.microbatch
+
+    def account(self) -> Account:
+        """What the rules did on all that was handed over, substitutes that were drawn included."""
+        self._account += account_of(self._uncounted, len(self._account.fired))
+        self._uncounted = []
+        return self._account
 
     def _look_for_halt(self, step: int | None) -> None:
         """Before a step (None: before the end): AnswerNo where the gate stops all ranks here."""

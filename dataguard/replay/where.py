@@ -98,6 +98,8 @@ class _Searched:
 
     def places(self, shards: list[int], row: int, limit: int | None) -> Iterator[Placed]:
         """All places of the record in this attempt's stretch."""
+        if self.attempt.number == self.leaf and self.attempt.policy is not None:
+            self.notes.append("planned places are told as the plan has them: the gate judges when they are delivered")
         for shard in shards:
             stop = self.delivered_stop
             if self.attempt.number == self.leaf:

@@ -1,8 +1,9 @@
 """The run directory: the journal, the record of every delivered sample, and all that is derived from them.
 
 In come a `Plan`, loader states and the records of ranks; out go a `Run` with its attempts, steps and streams, an
-`Index` of what was delivered, and what people amend. Nothing here reads shards or knows how a microbatch is made. Names
-below are imported when they are first used.
+`Index` of what was delivered, and what people amend. What loader and replay must decide alike lies here as well:
+which policy judges the samples of an attempt (`policies`, `judging`), what then becomes of a slot (`settling`), how all
+ranks stop (`halting`). Nothing here opens a shard. Names below are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dataguard.core.keys import derive_key
 from dataguard.core.signals import SignalKind
 from dataguard.gate.account import Account
+from dataguard.gate.judged import Judged
 from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import PlannedSlots
 from dataguard.run.headline import encode
@@ -27,11 +28,10 @@ from dataguard.score.registry import HEADLINE
 
 if TYPE_CHECKING:
     from dataguard.gate.gate import Gate
-    from dataguard.gate.judged import Judged
     from dataguard.gate.policy import Policy
     from dataguard.run.run import Run
 
-__all__ = ["KEPT_ONE_IN", "Answers", "Judge", "judge_of", "keeps_signals"]
+__all__ = ["KEPT_ONE_IN", "Answers", "Judge", "account_of", "judge_of", "keeps_signals"]
 
 KEPT_ONE_IN = 100
 """Of plain passes, the signals of one in so many are kept."""
@@ -62,8 +62,8 @@ class Answers:
     signal_values: NDArray[np.float64]
     kept: NDArray[np.bool_]
     """Where signals are kept whatever the verdict."""
-    accounts: list[Account]
-    """Of each call of the gate: what its rules did."""
+    parts: list[Judged]
+    """Each call of the gate: what its account is made of."""
 
     def values_of(self, place: int) -> dict[str, float]:
         """The policy's signals of one slot, in full precision."""
@@ -75,6 +75,10 @@ class Answers:
         for column, name in enumerate(self.headline):
             records[HEADLINE_PREFIX + name] = encode(name, self.headline_values[:, column])
         keep = self.judged & (self.kept | (self.verdict != Verdict.PASS))
+        if not keep.any():
+            for name in self.signals:
+                records[SIGNAL_PREFIX + name] = np.nan
+            return
         values = rounded(np.where(keep[:, None], self.signal_values, np.nan))
         for column, name in enumerate(self.signals):
             records[SIGNAL_PREFIX + name] = values[:, column]
@@ -121,7 +125,7 @@ class Judge:
             headline_values=np.full((size, len(self.headline)), np.nan),
             signal_values=np.full((size, len(self.signals)), np.nan),
             kept=np.array([keeps_signals(self._seed, position) for position in positions.tolist()], np.bool_),
-            accounts=[],
+            parts=[],
         )
 
     def judge(
@@ -141,7 +145,7 @@ class Judge:
         if not places:
             return {}
         judged = self._judged(contents, np.ascontiguousarray(slots.source[list(places)], np.int32))
-        answers.accounts.append(Account.of(judged))
+        answers.parts.append(judged)
         told: dict[int, tuple[Verdict, NDArray[np.int64] | None]] = {}
         for k, place in enumerate(places):
             verdict = Verdict(int(judged.verdict[k]))
@@ -149,10 +153,10 @@ class Judge:
         noted = [k for k, p in enumerate(places) if not answers.judged[p] or told[p][0] == Verdict.HALT]
         at = np.array([places[k] for k in noted], np.int64)
         answers.verdict[at], answers.rules[at] = judged.verdict[noted], judged.rules[noted]
+        missing = np.full(len(places), np.nan)
         for names, values in ((self.headline, answers.headline_values), (self.signals, answers.signal_values)):
-            for column, name in enumerate(names):
-                if name in judged.signals:
-                    values[at, column] = judged.signals[name][noted]
+            if names:
+                values[at] = np.stack([judged.signals.get(name, missing) for name in names], axis=1)[noted]
         answers.judged[at] = True
         return told
 
@@ -166,6 +170,23 @@ class Judge:
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
         return self.gate.judge_tokens(np.concatenate(rows), offsets, source)
+
+
+def account_of(parts: Sequence[Judged], num_rules: int) -> Account:
+    """What the rules did over many calls of the gate: counted together, since a count costs the same for one sample."""
+    if not parts:
+        return Account.empty(num_rules)
+    return Account.of(
+        Judged(
+            kind=parts[0].kind,
+            verdict=np.concatenate([part.verdict for part in parts]),
+            rules=np.concatenate([part.rules for part in parts]),
+            signals={},
+            why=np.concatenate([part.why for part in parts]),
+            scored=np.concatenate([part.scored for part in parts]),
+            num_rules=num_rules,
+        )
+    )
 
 
 def judge_of(run: Run, attempt: int) -> Judge | None:
