@@ -43,18 +43,22 @@ def policy_of(text: str) -> Policy:
     return read_policy(text, name="test")
 
 
-def audit(out: Path, *paths: Path | str, engine: Engine | None = None, workers: int = 1, **asked: Any) -> AuditSummary:
-    """Audit folders (as sources of their names) or a manifest."""
+def request_of(out: Path, *paths: Path | str, **asked: Any) -> AuditRequest:
+    """What is asked for: folders (as sources of their names) or a manifest."""
     policy = asked.pop("policy", "default")
     scan = asked.pop("scan", ScanOptions(block_bytes=1000, block_tokens=100))
-    request = AuditRequest(
+    return AuditRequest(
         paths=tuple(map(str, paths)),
         out=out,
         policy=load_policy(policy) if isinstance(policy, str) else policy,
         scan=scan,
         **{"seq_len": 64, "task_bytes": 5 * SMALL, **asked},
     )
-    return run_audit(request, engine or LocalEngine(workers))
+
+
+def audit(out: Path, *paths: Path | str, engine: Engine | None = None, workers: int = 1, **asked: Any) -> AuditSummary:
+    """Audit folders or a manifest."""
+    return run_audit(request_of(out, *paths, **asked), engine or LocalEngine(workers))
 
 
 def audit_all(out: Path, folder: Path, **asked: Any) -> AuditSummary:

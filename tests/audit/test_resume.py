@@ -20,10 +20,11 @@ from dataguard.audit.engines import Keep
 from dataguard.audit.engines.local import LocalEngine
 from dataguard.audit.folder import AuditFolder
 from dataguard.audit.job import Job
+from dataguard.audit.run import Progress, run_audit
 from dataguard.audit.scoring import Scorer, score_tasks
 from dataguard.audit.tasks import Task
 from dataguard.errors import RunDamaged, UsageError, WriteFailed
-from tests.audit.making import SMALL, audit_all, contents, corpus
+from tests.audit.making import SMALL, audit_all, contents, corpus, request_of
 from tests.support.processes import environment
 
 
@@ -201,6 +202,23 @@ def test_a_part_that_was_changed_is_told_and_its_removal_mends_it(
         with pytest.raises(RunDamaged, match="a part of the audit, is damaged"):
             audit_all(tmp_path, folder, task_bytes=SMALL, resume=True)
     part.unlink()
+    audit_all(tmp_path, folder, task_bytes=SMALL, resume=True)
+    assert contents(tmp_path) == expected
+
+
+def test_a_scan_that_is_interrupted_goes_on_too(whole: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    folder, expected = whole
+
+    class Stops(Progress):
+        def scanned(self, done_bytes: int, total_bytes: int) -> None:
+            raise KeyboardInterrupt
+
+    request = request_of(tmp_path, folder / "web", folder / "ids", task_bytes=SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        run_audit(request, LocalEngine(1), progress=Stops())
+    assert not (tmp_path / "audit.json").exists()
+    with pytest.raises(UsageError, match="--resume"):
+        audit_all(tmp_path, folder, task_bytes=SMALL)
     audit_all(tmp_path, folder, task_bytes=SMALL, resume=True)
     assert contents(tmp_path) == expected
 
