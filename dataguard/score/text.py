@@ -139,12 +139,18 @@ def score_buffers(
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     if values.dtype != np.uint8 or values.ndim != 1:
         raise UsageError(f"texts are uint8 in one dimension, not {values.dtype} in {values.ndim}")
-    lengths = np.diff(offsets)
-    if offsets.ndim != 1 or not len(offsets) or offsets[0] < 0 or offsets[-1] > len(values) or (lengths < 0).any():
+    lengths = offsets[1:] - offsets[:-1]
+    if (
+        offsets.ndim != 1
+        or not len(offsets)
+        or offsets[0] < 0
+        or offsets[-1] > len(values)
+        or lengths.min(initial=0) < 0
+    ):
         raise UsageError(
             "the offsets of the texts do not lie in their bytes", allowed=f"0..{len(values):,}, never falling"
         )
-    if len(lengths) and lengths.max() > _MOST_BYTES:
+    if lengths.max(initial=0) > _MOST_BYTES:
         row = int(lengths.argmax())
         raise InputError(
             f"text {row:,} is too long to be scored",

@@ -1,4 +1,4 @@
-"""Which kernels run for a set of text signals, over how many documents at a time, and how do counts become signals?
+"""Which kernels run for a set of text signals, and over how many documents at a time?
 
 1. Only what the signals' recipes ask for is done.
 2. Documents are taken a few hundred KB at a time, so that what one kernel leaves for the next is still in the cache.
@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import log2
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +19,8 @@ from numpy.typing import NDArray
 from dataguard.core.signals import SignalSpec
 from dataguard.score.code_points import class_table
 from dataguard.score.kernels import text_bytes, text_classes, text_lines, text_ngrams, text_runs, text_words
-from dataguard.score.text_recipes import (
-    CLASS_FACTS,
-    LENGTHS,
-    LINE_FACTS,
-    RECIPES,
-    RUN_FACTS,
-    WORD_FACTS,
-    WORK,
-    Work,
-)
+from dataguard.score.text_outcome import Entropies, Outcome, layout_of
+from dataguard.score.text_recipes import RECIPES, WORK, Work
 from dataguard.score.text_workspace import Workspace, borrowed
 from dataguard.score.unicode_ranges import BULLETS
 
@@ -50,8 +41,15 @@ def signals_of(
     >>> signals_of(values, offsets, select(["length_bytes"], "text"))
     {'length_bytes': array([2, 1])}
     """
-    counts = _count(values, offsets, _asked_for(tuple(spec.name for spec in specs)))
-    return {spec.name: _signal(spec, counts) for spec in specs}
+    names = tuple(spec.name for spec in specs)
+    asked = _asked_for(names)
+    outcome = Outcome(layout_of(names, asked.tables), len(offsets) - 1)
+    with borrowed() as workspace:
+        for first, stop in pairwise(_cuts(offsets)):
+            counting = _Counting(values, offsets[first : stop + 1], asked, outcome.entropies(first, stop))
+            counting.run(workspace)
+            outcome.take(first, stop, counting.tables())
+    return outcome.columns()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +65,8 @@ class _Asked:
     runs_lines: bool
     runs_words: bool
 
-    @property
-    def anything(self) -> bool:
-        """Whether any kernel runs."""
-        return bool(self.in_bytes) or self.runs_classes
+    tables: frozenset[str]
+    """The tables of counts that there will be."""
 
 
 @lru_cache(maxsize=64)
@@ -86,6 +82,7 @@ def _asked_for(names: tuple[str, ...]) -> _Asked:
         return sum(flag for asked, flag in pairs if work & asked)
 
     ngrams = int(work) >> 20 & ~3
+    in_bytes = flags((Work.BYTE_ENTROPY, text_bytes.WANT_ENTROPY), (Work.PERIODS, text_bytes.WANT_PERIODS))
     in_runs = flags(
         (Work.DIGITS, text_runs.WANT_DIGITS),
         (Work.SYMBOLS, text_runs.WANT_SYMBOLS),
@@ -97,8 +94,18 @@ def _asked_for(names: tuple[str, ...]) -> _Asked:
         in_words |= text_words.WANT_NUMBERS
     runs_lines = bool(work & (Work.LINES | Work.EDGES | Work.DUP_LINES | Work.PARAGRAPHS))
     runs_words = bool(work & Work.WORDS) or bool(in_words)
+    runs_classes = bool(work & Work.CLASSES) or bool(in_runs) or runs_lines or runs_words
+    tables = {
+        "bytes": True,
+        "classes": runs_classes,
+        "runs": bool(in_runs),
+        "lines": runs_lines,
+        "words": runs_words,
+        "ngrams": bool(ngrams),
+        "periods": bool(in_bytes & text_bytes.WANT_PERIODS),
+    }
     return _Asked(
-        in_bytes=flags((Work.BYTE_ENTROPY, text_bytes.WANT_ENTROPY), (Work.PERIODS, text_bytes.WANT_PERIODS)),
+        in_bytes=in_bytes,
         in_runs=in_runs,
         in_lines=flags(
             (Work.EDGES, text_lines.WANT_EDGES),
@@ -107,43 +114,11 @@ def _asked_for(names: tuple[str, ...]) -> _Asked:
         ),
         in_words=in_words,
         ngrams=ngrams,
-        runs_classes=bool(work & Work.CLASSES) or bool(in_runs) or runs_lines or runs_words,
+        runs_classes=runs_classes,
         runs_lines=runs_lines,
         runs_words=runs_words,
+        tables=frozenset(name for name, is_there in tables.items() if is_there),
     )
-
-
-def _signal(spec: SignalSpec, counts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | NDArray[np.float64]:
-    above, below = RECIPES[spec.name]
-    if below is None:
-        whole: NDArray[Any] = counts[above].astype(spec.dtype)
-        return whole
-    quotient = np.zeros(len(counts[above]), dtype=np.float64)
-    np.divide(counts[above], counts[below], out=quotient, where=counts[below] > 0)
-    return quotient
-
-
-def _count(values: NDArray[np.uint8], offsets: NDArray[np.int64], asked: _Asked) -> dict[str, NDArray[Any]]:
-    """Every count that is asked for; others are of no length."""
-    counting = _Counting(values, offsets, asked)
-    if asked.anything:
-        with borrowed() as workspace:
-            for first, stop in pairwise(_cuts(offsets)):
-                counting.run(workspace, first, stop)
-    counts: dict[str, NDArray[Any]] = {"bytes": np.diff(offsets)}
-    for table, facts in (
-        (counting.class_facts, CLASS_FACTS),
-        (counting.run_facts, RUN_FACTS),
-        (counting.line_facts, LINE_FACTS),
-        (counting.word_facts, WORD_FACTS),
-    ):
-        counts.update({name: table[:, column] for name, (column, _) in facts.items()})
-    if len(counts["symbols"]):
-        counts["symbols"] = counts["symbols"] + counts["ellipses_alone"]
-    counts.update({f"covered_{n}": counting.covered[:, n] for n in LENGTHS})
-    counts["byte_entropy"], counts["word_entropy"] = counting.byte_entropy, counting.word_entropy
-    counts["period_repeats"], counts["period_bytes"] = counting.periods
-    return counts
 
 
 def _cuts(offsets: NDArray[np.int64]) -> list[int]:
@@ -151,48 +126,65 @@ def _cuts(offsets: NDArray[np.int64]) -> list[int]:
     cuts, num = [0], len(offsets) - 1
     while cuts[-1] < num:
         first = cuts[-1]
-        fitting = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES, side="right")) - 1
+        if offsets[num] - offsets[first] <= _BATCH_BYTES:
+            fitting = num
+        else:
+            fitting = int(np.searchsorted(offsets, offsets[first] + _BATCH_BYTES, side="right")) - 1
         cuts.append(min(num, max(first + 1, min(fitting, first + _BATCH_DOCUMENTS))))
     return cuts
 
 
 class _Counting:
-    """The counts of one call, and the kernels that fill them."""
+    """The counts of one batch of documents, and the kernels that fill them."""
 
-    def __init__(self, values: NDArray[np.uint8], offsets: NDArray[np.int64], asked: _Asked) -> None:
+    def __init__(
+        self, values: NDArray[np.uint8], offsets: NDArray[np.int64], asked: _Asked, entropies: Entropies
+    ) -> None:
         self._values, self._offsets, self._asked = values, offsets, asked
+        self._byte_entropy, self._word_entropy = entropies
         num = len(offsets) - 1
         self.class_facts = _table(num * asked.runs_classes, text_classes.NUM_FACTS)
         self.run_facts = _table(num * bool(asked.in_runs), text_runs.NUM_FACTS)
         self.line_facts = _table(num * asked.runs_lines, text_lines.NUM_FACTS)
         self.word_facts = _table(num * asked.runs_words, text_words.NUM_FACTS)
         self.covered = _table(num * bool(asked.ngrams), text_ngrams.LONGEST + 1)
-        self.byte_entropy = np.zeros(num * bool(asked.in_bytes & text_bytes.WANT_ENTROPY), dtype=np.float64)
-        self.word_entropy = np.zeros(num * bool(asked.in_words & text_words.WANT_ENTROPY), dtype=np.float64)
-        self.periods = np.zeros((2, num * bool(asked.in_bytes & text_bytes.WANT_PERIODS)), dtype=np.int64)
+        self.periods = _table(2, num * ("periods" in asked.tables))
 
-    def run(self, workspace: Workspace, first: int, stop: int) -> None:
-        """Count in the documents first:stop."""
+    def tables(self) -> dict[str, NDArray[np.int64]]:
+        """The tables of counts, a row a count, those that are not filled with no columns."""
+        return {
+            "bytes": (self._offsets[1:] - self._offsets[:-1])[np.newaxis],
+            "classes": self.class_facts.T,
+            "runs": self.run_facts.T,
+            "lines": self.line_facts.T,
+            "words": self.word_facts.T,
+            "ngrams": self.covered.T,
+            "periods": self.periods,
+        }
+
+    def run(self, workspace: Workspace) -> None:
+        """Count."""
+        stop = len(self._offsets) - 1
         if self._asked.in_bytes:
             text_bytes.measure(
                 self._values,
                 self._offsets,
-                first,
+                0,
                 stop,
                 self._asked.in_bytes,
                 _logs(),
                 workspace.histograms,
                 workspace.period_ends,
-                self.byte_entropy,
+                self._byte_entropy,
                 *self.periods,
             )
         if self._asked.runs_classes:
-            num_words = self._classify(workspace, first, stop)
+            num_words = self._classify(workspace, stop)
             if self._asked.in_runs:
                 text_runs.follow_runs(
                     self._values,
                     self._offsets,
-                    first,
+                    0,
                     stop,
                     self._asked.in_runs,
                     workspace.masks,
@@ -202,19 +194,19 @@ class _Counting:
                     workspace.queue,
                 )
             if self._asked.runs_lines:
-                self._cut_lines(workspace, first, stop)
+                self._cut_lines(workspace, stop)
             if self._asked.runs_words:
                 workspace.need_words(num_words)
-                self._compare_words(workspace, first, stop)
+                self._compare_words(workspace, stop)
 
-    def _classify(self, workspace: Workspace, first: int, stop: int) -> int:
-        num_bytes = int(self._offsets[stop] - self._offsets[first])
-        workspace.need_blocks(num_bytes // 64 + stop - first)
+    def _classify(self, workspace: Workspace, stop: int) -> int:
+        num_bytes = int(self._offsets[stop] - self._offsets[0])
+        workspace.need_blocks(num_bytes // 64 + stop)
         return int(
             text_classes.classify(
                 self._values,
                 self._offsets,
-                first,
+                0,
                 stop,
                 *class_table(),
                 workspace.masks,
@@ -223,8 +215,8 @@ class _Counting:
             )
         )
 
-    def _cut_lines(self, workspace: Workspace, first: int, stop: int) -> None:
-        table, facts = workspace.lines, self.class_facts
+    def _cut_lines(self, workspace: Workspace, stop: int) -> None:
+        table, facts, first = workspace.lines, self.class_facts, 0
         while first < stop:
             first = text_lines.cut_lines(
                 self._values,
@@ -244,7 +236,8 @@ class _Counting:
             if first < stop:
                 table.grow(int(facts[first, text_classes.NEWLINES]) + 1)
 
-    def _compare_words(self, workspace: Workspace, first: int, stop: int) -> None:
+    def _compare_words(self, workspace: Workspace, stop: int) -> None:
+        first = 0
         while first < stop:
             self._number_words(workspace, first, stop)
             if not self._asked.ngrams:
@@ -278,7 +271,7 @@ class _Counting:
                 sums,
                 facts[:, text_classes.FIRST_WORD],
                 self.word_facts,
-                self.word_entropy,
+                self._word_entropy,
             )
             if first < stop:
                 table.grow(int(facts[first, text_classes.WORDS]))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dataguard.errors import InputError, UsageError
-from dataguard.score import text, text_workspace
+from dataguard.score import text, text_facts, text_workspace
 from dataguard.score.code_points import class_table
 from dataguard.score.kernels import text_bytes, text_classes, text_lines, text_ngrams, text_runs, text_words
-from dataguard.score.registry import TEXT_SIGNALS
+from dataguard.score.registry import SIGNALS, TEXT_SIGNALS
 from dataguard.score.text import score_buffers
 from dataguard.score.text_recipes import RECIPES, WORK
 from dataguard.score.text_workspace import Table, Workspace, borrowed
@@ -271,6 +271,34 @@ def test_kernels_that_are_not_needed_do_not_run(signal: str, kernels: tuple[str,
         )
     _score(b"some words, some words", [signal])
     assert tuple(ran) == kernels
+
+
+# batches
+
+PARTS = [b"", b"one", MANY[:700], b"", *PIECES.values(), MANY[-900:], b" " * 300, b""]
+
+
+@pytest.mark.parametrize(("num_bytes", "num_documents"), [(1, 9), (600, 3), (900, 100), (1 << 20, 1), (1 << 20, 5)])
+def test_nothing_depends_on_where_a_batch_ends(num_bytes: int, num_documents: int, monkeypatch) -> None:
+    values = np.frombuffer(b"before" + b"".join(PARTS), dtype=np.uint8)
+    offsets = np.cumsum([6, *map(len, PARTS)], dtype=np.int64)
+    expected = [_score(document) for document in PARTS]
+    monkeypatch.setattr(text_facts, "_BATCH_BYTES", num_bytes)
+    monkeypatch.setattr(text_facts, "_BATCH_DOCUMENTS", num_documents)
+    for names in (NAMES, ("length_bytes",), ("word_entropy", "byte_entropy"), ("digit_fraction", "symbol_word_ratio")):
+        columns = score_buffers(values, offsets, names)
+        assert list(columns) == [name for name in NAMES if name in names]
+        assert {name: column.tolist() for name, column in columns.items()} == {
+            name: [signals[name] for signals in expected] for name in columns
+        }
+
+
+@pytest.mark.parametrize("num", [0, 1, 3])
+def test_columns_are_whole_arrays_of_the_type_of_their_signal(num: int) -> None:
+    columns = score_buffers(np.frombuffer(b"abc", dtype=np.uint8), np.arange(num + 1), NAMES)
+    for name, column in columns.items():
+        assert (column.shape, column.dtype) == ((num,), SIGNALS[name].dtype)
+        assert column.flags.c_contiguous
 
 
 # what is refused
