@@ -112,7 +112,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     shard: str
     row: int
     digest: str
-    values: dict[str, float]
+    values: dict[str, int | float]
     """The signals of the rule."""
 
 
@@ -188,7 +188,7 @@ class WorstRecord(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     rules: tuple[str, ...]
     """All rules that fired."""
-    signals: dict[str, float]
+    signals: dict[str, int | float]
 
 
 class DuplicatesOf(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ class Kept:
     digest: bytes
     verdict: int
     rules: int
-    signals: dict[str, float] = field(hash=False)
+    signals: dict[str, int | float] = field(hash=False)
 
 
 class Worst:

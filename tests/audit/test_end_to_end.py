@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dataguard.audit.engines.local import LocalEngine
+from dataguard.cli.main import main
 from dataguard.errors import InputError
 from dataguard.run.run import Run
 from dataguard.run.withhold import read_withhold_file
@@ -33,6 +35,31 @@ def test_a_rehearsal_withholds_what_an_audit_says(tmp_path: Path) -> None:
     words[words.index("AUDIT/withhold.parquet")] = "CLEAN/withhold.parquet"
     dataguard(*words, cwd=tmp_path)
     assert Run.exists(tmp_path / "RUN2")
+
+
+def test_an_interruption_ends_with_130_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    jsonl(tmp_path / "web/a.jsonl", PROSE)
+    words = ["audit", str(tmp_path / "web"), "-o", str(tmp_path / "A"), "--policy", "gopher", "--json"]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalEngine, "run", interrupted)
+        assert main(words) == 130
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "interrupted" in told.err
+    assert "the same command with --resume goes on from there" in told.err
+    assert main([*words, "--resume"]) == 0
+    first = capfd.readouterr().out
+    assert json.loads(first)["account"]["scored"] == len(PROSE)
+    assert main([*words, "--resume"]) == 0
+    assert capfd.readouterr().out == first, "a complete audit gives its answer again"
+    assert main(words) == 2
+    assert "complete audit" in capfd.readouterr().err
 
 
 def test_windows_of_another_length_are_not_withheld_by_mistake(tmp_path: Path) -> None:
