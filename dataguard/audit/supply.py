@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dataguard.audit.job import Job, Segment
 from dataguard.audit.tasks import Task
+from dataguard.core.manifest import Shard
 from dataguard.corpus.blocks import DecodedBlock
 from dataguard.corpus.problems import Retry
+from dataguard.corpus.recognition import format_named
 from dataguard.corpus.shard_file import ByteCounter
 from dataguard.corpus.shards import BlockProblem, Shards
 
-__all__ = ["Found", "GivenUp", "Supply"]
+__all__ = ["Found", "GivenUp", "Supply", "is_stream"]
 
 Found = DecodedBlock | BlockProblem
 
@@ -60,7 +62,7 @@ class Supply:
         for task in tasks:
             # Only the first and the last shard of a task can belong to other tasks too
             for shard in sorted({int(owners[task.start]), int(owners[task.stop - 1])}):
-                if self._touches(task, shard) and self._is_stream(shard):
+                if self._touches(task, shard) and is_stream(job.corpus.manifest.shards[shard]):
                     self._streams.setdefault(shard, _Stream()).order.append(task)
 
     def blocks(self, task: Task, segment: Segment) -> Iterator[tuple[int, Found]]:
@@ -85,10 +87,6 @@ class Supply:
         with self._change:
             self._given_up = True
             self._change.notify_all()
-
-    def _is_stream(self, shard: int) -> bool:
-        opened = self._shards.opened(shard)
-        return opened.entry.compression != "none" or not opened.format.random_access
 
     def _touches(self, task: Task, shard: int) -> bool:
         return any(segment.shard == shard for segment in self.job.segments(task))
@@ -125,6 +123,11 @@ class Supply:
                 stream.walk = None
             self._change.notify_all()
         return taken
+
+
+def is_stream(shard: Shard) -> bool:
+    """Whether a shard can only be decoded from its beginning."""
+    return shard.compression != "none" or not format_named(shard.format).random_access
 
 
 class _Stream:

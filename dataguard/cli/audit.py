@@ -33,9 +33,14 @@ __all__ = ["audit"]
 @click.option("--profile", type=PATH, help="What outliers are judged by: profile.json of an audit.  [default: its own]")
 @click.option("--baseline", type=PATH, help="Tell the drift against profile.json of an earlier audit.")
 @click.option("--sample", default="100%", show_default=True, metavar="SHARE", help="Look at a keyed share: 1%, 1/50.")
-@click.option("--workers", "num_workers", type=click.IntRange(min=1), help="Threads.  [default: one a core]")
+@click.option(
+    "--workers",
+    "num_workers",
+    type=click.IntRange(min=1),
+    help="Threads, or Ray tasks at a time.  [default: one a core]",
+)
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Who scores.")
-@click.option("--ray-address", metavar="ADDRESS", help="With --engine ray: which cluster.")
+@click.option("--ray-address", metavar="ADDRESS", help="HOST:PORT, or auto.  [default: a cluster of this machine]")
 @click.option("--resume", is_flag=True, help="Go on with an audit that was interrupted; no block is scored twice.")
 @click.option(
     "--fail-on",
@@ -132,7 +137,9 @@ def _engine(name: str, *, num_workers: int | None, ray_address: str | None) -> E
         from dataguard.audit.engines.local import LocalEngine
 
         return LocalEngine(num_workers)
-    raise UsageError("--engine ray is not there yet", allowed="--engine local")
+    from dataguard.audit.engines.ray import RayEngine
+
+    return RayEngine(num_workers, address=ray_address)
 
 
 class _Shown:

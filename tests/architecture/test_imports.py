@@ -23,6 +23,7 @@ def test_no_contract_was_taken_out() -> None:
     assert [contract["name"] for contract in settings["contracts"]] == [
         "rooms import downward only",
         "torch is imported in torch/ only",
+        "ray is imported in its engine only",
         "numba is imported in compiled kernels only",
         "core, plan and gate know no IO, clock, randomness or logging",
         "polars, which hangs after a fork, stays out of every worker's path",
