@@ -4,7 +4,7 @@
 2. Over all parts in order once more: judge each sample by the policy and the profile (the one that was given, or this
    audit's own), write it down with its verdict, and count.
 3. Merge the digests: duplicates.
-4. Shard rules over the counts, mixture, drift, account; the summary is written last.
+4. Shard rules over the counts, mixture, drift, account; the page, where one is asked for; the summary is written last.
 
 Everything is a function of the parts and of the header, in bounded memory: interrupted, it is simply done again.
 """
@@ -33,6 +33,7 @@ from dataguard.audit.tally import Tally
 from dataguard.audit.tasks import Task
 from dataguard.audit.worst import Worst
 from dataguard.core.manifest import SourceKind
+from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.manifest_read import ManifestFile, read_findings
 from dataguard.gate.gate import Gate
 from dataguard.gate.judged import Judged
@@ -43,7 +44,11 @@ from dataguard.score.profile import Profile, ProfileBuilder, encode_profile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Finishing", "finish"]
+__all__ = ["Finishing", "Render", "finish"]
+
+Render = Callable[[AuditFolder, AuditHeader, AuditSummary, Corpus], bytes]
+"""Makes ``report.html`` of an audit whose other files are written: of its folder, what was asked, the answer, and the
+corpus. Given by whoever stands above this room."""
 
 _FILE_ROWS = 1 << 20
 """Rows after which another file of signals is begun."""
@@ -66,6 +71,8 @@ class Finishing:
     """Paths that the scan could not look into, and why."""
     progress: Callable[[int, int], None]
     """Told how many of how many samples are done, counting both passes."""
+    render: Render | None = None
+    """None to write no page."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -142,9 +149,12 @@ def finish(finishing: Finishing) -> AuditSummary:
             num_withheld_shards=judging.num_withheld_shards,
         )
     )
+    if finishing.render is not None:
+        folder.publish(folder.report, finishing.render(folder, finishing.header, summary, finishing.job.corpus))
     content = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
     folder.publish(folder.summary, content)
-    folder.tidy()
+    if not any(problem.may_be_mended for problem in first.problems):
+        folder.tidy()  # else whoever goes on, once the storage is mended, has only that to do
     return summary
 
 

@@ -18,10 +18,11 @@ import msgspec
 
 from dataguard.audit.documents import SUMMARY_VERSION, AuditSummary
 from dataguard.audit.engines import Content, Engine
-from dataguard.audit.finish import Finishing, finish
-from dataguard.audit.folder import AuditFolder, AuditHeader
+from dataguard.audit.finish import Finishing, Render, finish
+from dataguard.audit.folder import AuditFolder, AuditHeader, State
 from dataguard.audit.job import Job
 from dataguard.audit.mixture import parse_weights
+from dataguard.audit.parts import read_part
 from dataguard.audit.sample import Sample, parse_sample
 from dataguard.audit.tasks import TASK_BYTES, Task, plan_tasks
 from dataguard.corpus.build import BuildProgress, build_manifest_file
@@ -82,8 +83,22 @@ class Progress:
         """Records of the second half; `total` is 0 while it is not known."""
 
 
-def run_audit(request: AuditRequest, engine: Engine, *, progress: Progress | None = None) -> AuditSummary:
+def run_audit(
+    request: AuditRequest, engine: Engine, *, progress: Progress | None = None, render: Render | None = None
+) -> AuditSummary:
     """Audit a corpus.
+
+    Parameters
+    ----------
+    request
+        What is asked for.
+    engine
+        Who scores.
+    progress
+        Told how far it is.
+    render
+        Makes the page; None for an audit without one. It is made last before the summary, and for an audit that is
+        complete where it is missing.
 
     Raises
     ------
@@ -124,10 +139,15 @@ def run_audit(request: AuditRequest, engine: Engine, *, progress: Progress | Non
             unreachable=unreachable,
         )
         folder.begin(header)
-        if state == "complete":
+        unread = [] if state == "new" else _unread(folder, state)
+        if state == "complete" and not unread:
+            summary = read_summary(folder.summary)
+            if render is not None and not folder.report.exists():
+                folder.publish(folder.report, render(folder, header, summary, corpus))
             folder.tidy()
-            return read_summary(folder.summary)
+            return summary
         folder.sweep()
+        folder.forget(unread)
         tasks = plan_tasks(manifest, task_bytes=request.task_bytes)
         _score(folder, job, tasks, engine, progress)
         return finish(
@@ -142,6 +162,7 @@ def run_audit(request: AuditRequest, engine: Engine, *, progress: Progress | Non
                 baseline=baseline,
                 unreachable=tuple((path, reason) for path, reason in header.unreachable),
                 progress=progress.judged,
+                render=render,
             )
         )
 
@@ -277,6 +298,14 @@ def _profile(path: Path | None) -> Profile | None:
             todo="an audit writes it: AUDIT/profile.json",
         ) from error
     return read_profile(content)
+
+
+def _unread(folder: AuditFolder, state: State) -> list[int]:
+    """The parts of blocks that could not be read, and that whoever goes on reads again: they may have been mended."""
+    if state == "complete" and not read_summary(folder.summary).account.unreadable:
+        return []
+    parts = ((number, read_part(folder.part(number)).document) for number in sorted(folder.parts_done()))
+    return [number for number, document in parts if any(problem.may_be_mended for problem in document.problems)]
 
 
 def _score(folder: AuditFolder, job: Job, tasks: Sequence[Task], engine: Engine, progress: Progress) -> None:

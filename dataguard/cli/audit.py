@@ -87,8 +87,8 @@ def audit(
     """Score and judge a whole corpus; write down what to withhold.
 
     PATHS are one manifest, or folders, files, patterns and URLs, which are scanned first. The folder then holds
-    signals/, withhold.parquet (rehearse --withhold takes it), duplicates.parquet, shards.parquet, profile.json and
-    summary.json, which --json prints.
+    signals/, withhold.parquet (rehearse --withhold takes it), duplicates.parquet, shards.parquet, profile.json,
+    report.html, and summary.json, which --json prints.
 
     Example: dataguard audit M.parquet -o AUDIT --baseline OLD/profile.json
     """
@@ -96,6 +96,7 @@ def audit(
     from dataguard.corpus.formats.protocol import ScanOptions
     from dataguard.gate.policy import load_policy
     from dataguard.report.audit_answer import render_audit
+    from dataguard.report.audit_page import audit_page
 
     timeout_seconds = timeout_of(isolate=isolate, scan_timeout_seconds=scan_timeout_seconds)
     given = {name: value for name, value in limits.items() if value is not None}
@@ -120,13 +121,14 @@ def audit(
     made = _engine(engine, num_workers=num_workers, ray_address=ray_address)
     try:
         with _Shown() as shown:
-            summary = run_audit(request, made, progress=shown.progress())
+            summary = run_audit(request, made, progress=shown.progress(), render=audit_page)
     except (KeyboardInterrupt, EnvironmentFailed):
         if out.is_dir() and any(out.iterdir()):
             output.say(f"what was done is kept in {out}: the same command with --resume goes on from there")
         raise
     output.answer(summary, render_audit, json=as_json)
-    output.say(f"{summary.verdict}: {'; '.join(summary.reasons) or 'no rule fired beyond its allowance'}; see {out}")
+    reasons = "; ".join(summary.reasons) or "no rule fired beyond its allowance"
+    output.say(f"{summary.verdict}: {reasons}; see {out}/report.html")
     return summary.exit_code
 
 

@@ -37,6 +37,7 @@ COMMANDS = (
     _entry(_DATA, "manifest", "manifest", "Build, show or verify the list of sources, shards and blocks."),
     _entry(_DATA, "policy", "policy", "Write, check or explain a policy: rules over signals."),
     _entry(_DATA, "audit", "audit", "Score and judge a whole corpus, and write down what to withhold."),
+    _entry(_DATA, "report", "report", "Write what an audit found as one self-contained page."),
     _entry(_RUN, "plan", "plan", "What would be delivered at a step, without any run."),
     _entry(_RUN, "rehearse", "rehearse", "Walk the loader as every rank would, without a trainer."),
     _entry(_BACK, "log", "log", "Attempts, skips, quarantines: the journal for people."),

@@ -46,6 +46,7 @@ DOCUMENTS = {
     "profile": "dataguard.score.profile:Profile",
     "rehearse": "dataguard.loader.answers:RehearseAnswer",
     "replay": "dataguard.replay.answers:ReplayAnswer",
+    "report": "dataguard.report.written:ReportWritten",
     "seen": "dataguard.replay.answers:SeenAnswer",
     "tidied": "dataguard.run.tidy:TidiedAttempt",
     "verify": "dataguard.replay.answers:VerifyAnswer",
