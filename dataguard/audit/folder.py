@@ -5,7 +5,7 @@
     AUDIT/
       audit.json            what this is an audit of and by what: the header; written before the first block is read
       manifest.parquet      the manifest, built here or copied
-      work/parts/000/       parts of tasks that are done, until the audit is complete
+      work/parts/000/       parts of tasks that are done, until the audit is complete and no storage failed it
       signals/              a row a scored sample
       withhold.parquet      rows and shards that a plan should leave out
       shards.parquet        the account of every shard, rule by rule
@@ -23,14 +23,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from dataguard.errors import RunDamaged, UsageError, WriterConflict
-from dataguard.run.atomic import Content, make_folders, publish, write_failed
+from dataguard.run.atomic import Content, make_folders, publish, remove_durably, write_failed
 from dataguard.run.locks import try_lock
 
 __all__ = ["HEADER_VERSION", "AuditFolder", "AuditHeader", "State"]
@@ -198,6 +198,13 @@ class AuditFolder:
     def parts_done(self) -> set[int]:
         """Numbers of the tasks whose parts are there."""
         return {int(path.stem) for path in (self.work / "parts").glob("*/*.parquet")}
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Remove parts that are to be made again, and before them the answer that was made of them."""
+        if not numbers:
+            return
+        for path in (self.summary, self.report, *sorted(self.signals.glob("*.parquet")), *map(self.part, numbers)):
+            remove_durably(path)
 
     def publish(self, path: Path, content: Content) -> None:
         """Write a file of the audit, whole or not at all; see `run.atomic.publish`."""

@@ -56,6 +56,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """``missing``, ``unreadable``, ``damaged`` or ``changed``."""
     detail: str
 
+    @property
+    def may_be_mended(self) -> bool:
+        """Whether the same blocks may be read another time; bytes that are the manifest's and no shard stay so."""
+        return self.kind != "damaged"
+
 
 class ShardCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the samples of one shard in one part: scored + rejected + unreadable of them."""

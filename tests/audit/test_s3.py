@@ -2,108 +2,37 @@
 
 from __future__ import annotations
 
-import http.client
-import os
+import json
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from typing import Any, BinaryIO, ClassVar
 
 import pytest
 
-from tests.audit.making import SMALL, audit, corpus, signals
+from dataguard.audit.engines.local import LocalEngine
+from dataguard.audit.folder import AuditFolder
+from dataguard.audit.scoring import Scorer
+from dataguard.audit.tasks import Task
+from dataguard.corpus.build import build_manifest_file
+from dataguard.corpus.formats.protocol import ScanOptions
+from tests.audit.far import Line, bucket_behind
+from tests.audit.making import SMALL, audit, contents, corpus
+from tests.support.commands import dataguard
 
 for _name in ("s3fs", "moto", "flask", "flask_cors"):
     pytest.importorskip(_name, reason=f"{_name} is not installed; it comes with dataguard[test]")
 
 
-@dataclass
-class Line:
-    """The way to the server, and what goes wrong on it."""
-
-    server: tuple[str, int]
-    fails: bool = False
-    gone: bool = False
-    reads: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-
-def handler_of(line: Line) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *args: object) -> None:
-            """Nobody reads it."""
-
-        def _forward(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(size)
-            connection = http.client.HTTPConnection(*line.server)
-            connection.request(self.command, self.path, body, dict(self.headers))
-            answer = connection.getresponse()
-            content = answer.read()
-            connection.close()
-            status, cut, headers = answer.status, len(content), answer.getheaders()
-            if self.command == "GET" and "list-type" not in self.path and self.path.count("/") > 1:
-                line.reads.append(self.path)
-                if line.gone or (line.fails and len(line.reads) % 3 == 0):
-                    line.failures.append(self.path)
-                    if line.gone or len(line.failures) % 2:
-                        # what is refused is not asked for again by the client, what is too fast is
-                        status, code = (403, "AccessDenied") if line.gone else (503, "SlowDown")
-                        content = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
-                        cut, headers = len(content), [("Content-Type", "application/xml")]
-                    else:
-                        cut = len(content) // 2  # the connection breaks off in the midst of the body
-            self.send_response(status)
-            for name, value in headers:
-                if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
-                    self.send_header(name, value)
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
-            self.send_header("Content-Length", length or "0")
-            if cut < len(content):
-                self.send_header("Connection", "close")
-                self.close_connection = True
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content[:cut])
-
-    for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
-        setattr(Handler, f"do_{method}", Handler._forward)
-    return Handler
-
-
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Line]:
-    import boto3
-    import s3fs
-    from moto.server import ThreadedMotoServer
+    with bucket_behind(monkeypatch, corpus(tmp_path / "in")) as made:
+        yield made
 
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    made = Line(server=server.get_host_and_port())
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(made))
-    proxy.daemon_threads = True
-    Thread(target=proxy.serve_forever, daemon=True).start()
-    endpoint = f"http://127.0.0.1:{proxy.server_address[1]}"
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-    client.create_bucket(Bucket="data")
-    folder = corpus(tmp_path / "in")
-    for path in folder.rglob("*.*"):
-        client.upload_file(str(path), "data", str(path.relative_to(folder)))
-    client.close()
-    yield made
-    s3fs.S3FileSystem.clear_instance_cache()
-    proxy.shutdown()
-    proxy.server_close()
-    server.stop()
+
+def beside_the_places(out: Path) -> dict[str, str]:
+    """All files of an audit but those that say where the corpus lies."""
+    return {name: digest for name, digest in contents(out).items() if name not in {"audit.json", "manifest.parquet"}}
 
 
 def test_a_line_that_fails_now_and_then_changes_nothing(line: Line, tmp_path: Path) -> None:
@@ -113,20 +42,91 @@ def test_a_line_that_fails_now_and_then_changes_nothing(line: Line, tmp_path: Pa
     far = audit(tmp_path / "far", "s3://data/web", "s3://data/ids", task_bytes=SMALL, workers=2)
     assert len(line.failures) >= 2
     assert far == local
-    assert signals(tmp_path / "far").equals(signals(tmp_path / "local"))
+    assert beside_the_places(tmp_path / "far") == beside_the_places(tmp_path / "local")
+    assert len(contents(tmp_path / "far")) > 6
 
 
 def test_a_line_that_refuses_makes_records_unreadable_and_no_pass(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataguard.corpus.build import build_manifest_file
-
     monkeypatch.setattr("time.sleep", lambda _: None)
     build_manifest_file(["s3://data/ids"], tmp_path / "M")
-    line.gone = True
+    line.refused = "/"
     summary = audit(tmp_path / "out", tmp_path / "M")
     assert (summary.verdict, summary.exit_code) == ("nothing", 3)
     account = summary.account
     assert account.balanced
     assert account.records == account.unreadable > 0
     assert [shard.codes for shard in summary.shards.damaged] == [("unreadable",)]
+
+
+class Counting(Scorer):
+    scored: ClassVar[Counter[int]] = Counter()
+
+    def score(self, task: Task, sink: BinaryIO) -> None:
+        super().score(task, sink)
+        Counting.scored[task.number] += 1
+
+
+def test_what_was_refused_is_read_again_once_that_is_mended(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    options = ScanOptions(block_bytes=1000, block_tokens=100)
+    build_manifest_file(["s3://data/web", "s3://data/ids"], tmp_path / "M", options=options, num_workers=1)
+    asked: dict[str, Any] = {"task_bytes": SMALL, "engine": LocalEngine(1, scorer=Counting)}
+    audit(tmp_path / "whole", tmp_path / "M", **asked)
+    Counting.scored.clear()
+
+    line.refused = "b.jsonl.gz"
+    out = tmp_path / "out"
+    summary = audit(out, tmp_path / "M", **asked)
+    assert summary.exit_code == 3
+    (damaged,) = summary.shards.damaged
+    assert (damaged.shard, damaged.codes) == ("web/b.jsonl.gz", ("unreadable",))
+    assert "AccessDenied by the test" in damaged.reason
+    assert summary.account.balanced
+    assert (summary.account.unreadable, summary.account.scored > 200) == (120, True)
+    assert len(AuditFolder(out).parts_done()) == len(Counting.scored), "what was read is not read again"
+
+    # not mended yet: the same answer, and what can be read is left alone
+    every = set(Counting.scored)
+    Counting.scored.clear()
+    assert audit(out, tmp_path / "M", resume=True, **asked) == summary
+    again = set(Counting.scored)
+    assert 0 < len(again) < len(every) / 2
+
+    line.refused = ""
+    Counting.scored.clear()
+    mended = audit(out, tmp_path / "M", resume=True, **asked)
+    assert Counting.scored == dict.fromkeys(again, 1)
+    assert mended.account.unreadable == 0
+    assert contents(out) == contents(tmp_path / "whole"), "as if nothing had been wrong; nothing else is left behind"
+
+
+def test_the_commands_that_read_samples_read_them_from_there(line: Line, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    words = [
+        "rehearse",
+        "--json",
+        "--seed",
+        "7",
+        "--steps",
+        "3",
+        "--world-size",
+        "1",
+        "--global-batch",
+        "64",
+        "--microbatch-size",
+        "64",
+    ]
+    answers = []
+    for name, places in (("near", [folder / "web"]), ("far", ["s3://data/web"])):
+        build_manifest_file([str(place) for place in places], tmp_path / f"{name}.parquet", num_workers=1)
+        line.fails = name == "far"
+        run = tmp_path / f"run-{name}"
+        dataguard(*words, tmp_path / f"{name}.parquet", "--run", run, "--policy", "default")
+        step = dataguard("inspect", run, "--step", "1", "--json")
+        answers.append(json.loads(step.stdout))
+    assert line.failures
+    assert answers[0] == answers[1]
