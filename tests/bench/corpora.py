@@ -1,8 +1,11 @@
-"""Real bytes for the benchmarks that read: Parquet shards of documents of some kilobytes, from a keyed generator."""
+"""Bytes for the benchmarks that read: Parquet shards of documents from a keyed generator, and real texts."""
 
 from __future__ import annotations
 
+import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from pydoc_data import topics
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +14,7 @@ import pyarrow.parquet as pq
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
 
-__all__ = ["parquet_corpus"]
+__all__ = ["parquet_corpus", "real_documents"]
 
 _WORDS = [f"{first}{second}{third}" for first in "bdglmnprst" for second in "aeiou" for third in ("n", "st", "r", "l")]
 
@@ -50,3 +53,36 @@ def parquet_corpus(
         )  # fmt: skip
     build_manifest_file([str(source)], folder / "M.parquet", num_workers=1)
     return Corpus.open(folder / "M.parquet")
+
+
+def real_documents(num_bytes: int) -> list[str]:
+    """Documentation and code that come with Python, two parts to three, as documents of 4 kB and a little more.
+
+    Both are cut at blank lines. What is not valid UTF-8 is left out; there may be less of it than asked for.
+    """
+    prose = _cut(iter(topics.topics.values()), num_bytes * 2 // 5)
+    code = _cut(_modules(), num_bytes - sum(map(len, prose)))
+    return [*prose, *code]
+
+
+def _modules() -> Iterator[str]:
+    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
+        try:
+            yield path.read_bytes().decode()
+        except UnicodeDecodeError:
+            continue
+
+
+def _cut(texts: Iterator[str], num_bytes: int) -> list[str]:
+    """Pieces of at least 4,000 characters where there is so much, together about `num_bytes`."""
+    documents: list[str] = []
+    total = 0
+    for text in texts:
+        start = 0
+        while start < len(text) and total < num_bytes:
+            stop = text.find("\n\n", start + 4_000)
+            stop = len(text) if stop < 0 else stop + 2
+            documents.append(text[start:stop])
+            total += stop - start
+            start = stop
+    return documents
