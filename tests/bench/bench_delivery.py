@@ -23,7 +23,7 @@ import pytest
 from dataguard.core.address import Geometry
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
-from dataguard.loader import walking
+from dataguard.loader import feed
 from dataguard.loader.loader import Loader
 from dataguard.plan.plan import Plan
 from dataguard.run.run import Run
@@ -58,8 +58,8 @@ def test_share_of_recording(tmp_path: Path, claims: Claims, monkeypatch: pytest.
     build_manifest_file([str(source)], tmp_path / "M.parquet", num_workers=1)
     plan = Plan(Corpus.open(tmp_path / "M.parquet"), seed=17, global_batch=SIZE, form="window", seq_len=TOKENS)
 
-    records = Timed(walking.index_records)
-    monkeypatch.setattr(walking, "index_records", records)
+    records = Timed(feed.index_records)
+    monkeypatch.setattr(feed, "index_records", records)
     num_steps = NUM_STEPS if measured else 10
     run = Run.create(tmp_path / "run", plan)
     loader = Loader(run, geometry=Geometry(world_size=1, microbatch_size=SIZE), num_threads=0, steps=num_steps)
