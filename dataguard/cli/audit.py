@@ -41,7 +41,7 @@ __all__ = ["audit"]
 )
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Who scores.")
 @click.option("--ray-address", metavar="ADDRESS", help="HOST:PORT, or auto.  [default: a cluster of this machine]")
-@click.option("--resume", is_flag=True, help="Go on with an audit that was interrupted; no block is scored twice.")
+@click.option("--resume", is_flag=True, help="Go on where it was interrupted, or storage failed it.")
 @click.option(
     "--fail-on",
     type=click.Choice(["flag", "drift"]),
@@ -129,6 +129,8 @@ def audit(
     output.answer(summary, render_audit, json=as_json)
     reasons = "; ".join(summary.reasons) or "no rule fired beyond its allowance"
     output.say(f"{summary.verdict}: {reasons}; see {out}/report.html")
+    if summary.account.unreadable:
+        output.say("once that is mended, the same command with --resume reads again what could not be read")
     return summary.exit_code
 
 

@@ -106,27 +106,14 @@ def test_what_was_refused_is_read_again_once_that_is_mended(
 
 def test_the_commands_that_read_samples_read_them_from_there(line: Line, tmp_path: Path) -> None:
     folder = tmp_path / "in"
-    words = [
-        "rehearse",
-        "--json",
-        "--seed",
-        "7",
-        "--steps",
-        "3",
-        "--world-size",
-        "1",
-        "--global-batch",
-        "64",
-        "--microbatch-size",
-        "64",
-    ]
+    asked = "--json --seed 7 --steps 3 --world-size 1 --global-batch 64 --microbatch-size 64 --policy default"
     answers = []
     for name, places in (("near", [folder / "web"]), ("far", ["s3://data/web"])):
         build_manifest_file([str(place) for place in places], tmp_path / f"{name}.parquet", num_workers=1)
         line.fails = name == "far"
         run = tmp_path / f"run-{name}"
-        dataguard(*words, tmp_path / f"{name}.parquet", "--run", run, "--policy", "default")
-        step = dataguard("inspect", run, "--step", "1", "--json")
-        answers.append(json.loads(step.stdout))
+        dataguard("rehearse", tmp_path / f"{name}.parquet", "--run", run, *asked.split())
+        looks = [dataguard(command, run, "--step", "1", "--json") for command in ("inspect", "replay")]
+        answers.append([json.loads(look.stdout) for look in looks])
     assert line.failures
     assert answers[0] == answers[1]
