@@ -13,6 +13,7 @@ import msgspec
 
 from dataguard.corpus.account import SourceAccount
 from dataguard.corpus.formats.streams import decode_head
+from dataguard.corpus.formats.textfield import ALLOWED
 from dataguard.corpus.scan import ScanJob, ShardScan
 from dataguard.corpus.storage import open_root
 
@@ -45,6 +46,8 @@ def fields_instead(account: SourceAccount, jobs: Sequence[ScanJob], scans: Seque
     for job, scan in zip(jobs, scans, strict=True):
         for finding in scan.findings:
             return finding.detail
+        if scan.rejected and ALLOWED.format("objects") in scan.rejected[0].detail:
+            return scan.rejected[0].detail
         names = _names(job)
         if names:
             return f"no field {job.options.text_field!r}; there are: {', '.join(names)}"
@@ -79,6 +82,6 @@ def _names(job: ScanJob) -> list[str]:
     for line in head.split(b"\n"):
         try:
             return sorted(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return []

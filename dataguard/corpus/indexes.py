@@ -147,7 +147,7 @@ def _read(root: Root, path: str) -> _Index | str | None:
         return msgspec.json.decode(content, type=_Index)
     except msgspec.ValidationError:
         return None  # JSON, and something else
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return str(error)
 
 
@@ -157,7 +157,7 @@ def _entry(raw: msgspec.Raw) -> IndexedShard | None:
         if kind is not None and msgspec.json.decode(kind) != "mds":  # JSON lines or CSV of the same library
             return _OTHER
         return msgspec.json.decode(raw, type=IndexedShard)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -128,7 +128,7 @@ def _state_of(root: Root, folder: str, told: list[Told]) -> _State | None:
         return None
     try:
         return msgspec.json.decode(content, type=_State)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         told.append(Told(path=readable(path), reason=f"no state of a dataset ({error})", is_serious=True))
         return None
 
@@ -158,7 +158,7 @@ def _missing_splits(root: Root, folder: str, met: Mapping[str, Collection[str]])
     path = _inside(folder, _SPLITS)
     try:
         splits = msgspec.json.decode(_content(root, path), type=_Splits).splits
-    except (msgspec.DecodeError, OSError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
         return [Told(path=readable(path), reason=f"no list of splits ({error})", is_serious=True)]
     inside = [_inside(folder, split) for split in splits]
     reason = f"listed in {_SPLITS}, and not there"

@@ -230,7 +230,7 @@ class ShardCache:
     def _stamps(self, key: str) -> set[str]:
         try:
             return set(msgspec.json.decode((self.folder / f"{key}.stamps").read_bytes(), type=list[str]))
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return set()  # then the shard is hashed
 
     def _keep_stamp(self, shard: CachedShard, key: str, stamp: str) -> None:

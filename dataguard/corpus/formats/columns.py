@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from dataguard.corpus.formats.content import text_lengths
 from dataguard.corpus.formats.protocol import Finding
-from dataguard.corpus.formats.textfield import LIST_SEPARATOR, path_of
+from dataguard.corpus.formats.textfield import ALLOWED, LIST_SEPARATOR, path_of
 from dataguard.corpus.formats.valid_text import rows_not_utf8
 
 __all__ = ["TextColumn", "other_columns", "text_of_column", "text_path"]
@@ -84,9 +84,9 @@ def _many_texts(column: str, kind: pa.DataType, text_field: str) -> Finding:
     """A path that leads through a list: every row has many texts, and how they are one is not for a reader to say."""
     members = ", ".join(member.name for member in _stored(kind.value_type))
     detail = (
-        f"no column {text_field!r}: {column!r} is a list of structs ({members}), so each row has many texts; a path "
-        "may lead through structs to a string, or to a list of strings, which are joined by line feeds: write the text "
-        "of each row (of a chat, say, with its roles) to a column of its own"
+        f"no column {text_field!r}: {column!r} is a list of structs ({members}), so each row has many texts; "
+        f"{ALLOWED.format('structs')}: write the text of each row (of a chat, say, with its roles) to a column of its "
+        "own"
     )
     return Finding(code="missing-column", detail=detail)
 

@@ -144,6 +144,9 @@ def read_layout(file: BinaryIO, size_bytes: int) -> IpcLayout:
                 f"{len(unlisted):,} messages, the first at byte {at:,}" if unlisted else str(wrong and wrong.detail)
             )
             findings.append(Finding(code="unlisted-batches", detail=detail, offset_bytes=at))
+        elif wrong is None and not _is_padding(file, end, footer.offset_bytes):  # two files put together, for one
+            detail = f"the messages end at byte {end:,}, the footer begins at byte {footer.offset_bytes:,}"
+            findings.append(Finding(code="trailing-bytes", detail=detail, offset_bytes=end))
     return IpcLayout(
         is_file=is_file,
         schema=schema,

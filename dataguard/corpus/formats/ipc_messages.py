@@ -89,7 +89,7 @@ def message_at(file: BinaryIO, offset_bytes: int, stop_bytes: int) -> Message | 
         There is no whole message, or none that makes sense.
     """
     file.seek(offset_bytes)
-    prefix = file.read(min(8, stop_bytes - offset_bytes))
+    prefix = file.read(max(min(8, stop_bytes - offset_bytes), 0))
     first = 8 if prefix[:4] == _CONTINUATION else 4
     if len(prefix) < first:
         raise IpcBroken(f"a message is cut off at byte {stop_bytes:,}", is_cut=True)

@@ -155,7 +155,7 @@ def read_layout(ranges: Ranges, size_bytes: int | None) -> Layout | Finding:
         return _short(f"the columns are told up to byte {start + num_json:,}", start + len(document))
     try:
         told = msgspec.json.decode(document, type=_Described)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _bad(f"its columns cannot be read: {error}")
     if not len(told.column_names) == len(told.column_encodings) == len(told.column_sizes):
         return _bad(

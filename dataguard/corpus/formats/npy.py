@@ -27,7 +27,7 @@ from dataguard.corpus.formats.protocol import (
     ShardFile,
 )
 from dataguard.corpus.formats.streams import DecodedStream
-from dataguard.corpus.formats.tokens import FileRanges, read_run, scan_run
+from dataguard.corpus.formats.tokens import FileRanges, IdTooLarge, read_run, scan_run
 from dataguard.corpus.formats.zstd_file import ranges_of
 from dataguard.errors import ShardDamaged
 
@@ -35,6 +35,7 @@ __all__ = ["NumpyTokens"]
 
 _MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 1 << 16
+_MOST_IDS = 1 << 63  # along one dimension: no file can hold so many
 
 
 class NumpyTokens:
@@ -63,13 +64,17 @@ class NumpyTokens:
             if isinstance(layout, Finding):
                 yield ScanEnd(findings=(*stream.findings, layout))
                 return
-            found = yield from scan_run(
-                ranges,
-                dtype=layout.dtype,
-                offset_bytes=layout.header_bytes,
-                num_tokens=layout.num_tokens,
-                block_tokens=options.block_tokens,
-            )
+            try:
+                found = yield from scan_run(
+                    ranges,
+                    dtype=layout.dtype,
+                    offset_bytes=layout.header_bytes,
+                    num_tokens=layout.num_tokens,
+                    block_tokens=options.block_tokens,
+                )
+            except IdTooLarge as error:
+                yield ScanEnd(findings=(error.finding,), item_type=layout.dtype.str)
+                return
             if layout.header_bytes + found < layout.num_bytes:
                 short = layout.too_short(layout.header_bytes + found)
                 yield ScanEnd(findings=(*stream.findings, short), item_type=layout.dtype.str)
@@ -125,7 +130,9 @@ def _read_layout(ranges: ByteRanges | FileRanges, shard: ShardFile) -> _Layout |
     major = prefix[6] if len(prefix) > 6 else 0
     start = 10 if major == 1 else 12
     length = int.from_bytes(prefix[8:start], "little")
-    if len(prefix) < start or major not in (1, 2, 3) or length > _MOST_HEADER_BYTES:
+    if len(prefix) < start and major in (0, 1, 2, 3):
+        return Finding(code="bad-npy-header", detail=f"the file ends after {len(prefix)} bytes, within its header")
+    if major not in (1, 2, 3) or length > _MOST_HEADER_BYTES:
         return Finding(code="bad-npy-header", detail=f"version {major} with a header of {length:,} bytes")
     header = prefix[start:] + bytes(ranges.take(12, max(start + length - 12, 0)))
     if len(header) < length:
@@ -154,8 +161,8 @@ def _parse_header(text: str) -> tuple[np.dtype[Any] | None, bool, tuple[int, ...
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
         raise ValueError(f"not the three entries that are expected: {text.strip()[:80]!r}")
     shape = header["shape"]
-    if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
-        raise ValueError(f"shape {shape!r}")
+    if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= _MOST_IDS for size in shape):
+        raise ValueError(f"shape {shape!r}"[:200])
     if header["fortran_order"] not in (True, False):
         raise ValueError(f"fortran_order {header['fortran_order']!r}")
     descr = header["descr"]

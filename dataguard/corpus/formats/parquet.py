@@ -74,6 +74,9 @@ class Parquet:
             if isinstance(opened, Finding):
                 yield ScanEnd(findings=(opened,))
                 return
+            if other := opened.bounds.other_file(file):
+                yield ScanEnd(findings=(Finding(code="bad-footer", detail=other),))
+                return
             path = text_path(opened.file.schema_arrow, options.text_field)
             if isinstance(path, Finding):
                 yield ScanEnd(findings=(path,))

@@ -7,15 +7,18 @@ no view of a page header at all. Nothing that stands there is believed: it is co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-__all__ = ["Chunk", "chunks_in", "footer_of", "page_bytes"]
+__all__ = ["Chunk", "chunks_in", "footer_of", "other_file_in", "page_bytes"]
 
 _TAIL_BYTES = 8  # the footer's size and the magic number
 _MOST_NESTING = 32
 _FIRST_HEADER_BYTES = 128
+_SEAM = b"PAR1PAR1"  # the last bytes of one file and the first of another
+_AT_ONCE_BYTES = 1 << 20
 _MOST_HEADER_BYTES = 1 << 24
 
 
@@ -63,6 +66,44 @@ def chunks_in(footer: bytes) -> list[list[Chunk]]:
     except (IndexError, KeyError, ValueError):
         return []
     return groups
+
+
+def other_file_in(file: BinaryIO, chunks: list[list[Chunk]]) -> int:
+    """Where another file ends in front of the one that the footer is of, -1 where none does.
+
+    Two files put together end as a good one does, but places in the second footer count from the second file. What lies
+    between the last column chunk and the footer is looked through: no more than indexes and filters in a good file.
+    """
+    end = file.seek(0, 2)
+    file.seek(max(end - _TAIL_BYTES, 0))
+    stop = end - _TAIL_BYTES - int.from_bytes(file.read(4), "little")
+    at = max((chunk.start_bytes + chunk.stored_bytes for group in chunks for chunk in group), default=0)
+    file.seek(max(at, 0))
+    held = b""
+    while at < stop:
+        part = file.read(min(_AT_ONCE_BYTES, stop - at))
+        if not part:
+            break
+        held = held[-len(_SEAM) - 3 :] + part
+        at += len(part)
+        for found in re.finditer(_SEAM, held):
+            seam = at - len(held) + found.start()
+            if _is_footer(file, seam - 4, int.from_bytes(held[max(found.start() - 4, 0) : found.start()], "little")):
+                return seam + 4
+        file.seek(at)
+    return -1
+
+
+def _is_footer(file: BinaryIO, stop: int, size: int) -> bool:
+    """Whether the bytes of that number before `stop` are a footer: texts in an index may hold anything else."""
+    if not 0 < size <= stop:
+        return False
+    file.seek(stop - size)
+    compact = _Compact(file.read(size))
+    try:
+        return {1, 3} <= set(compact.fields({1: compact.number, 3: compact.number})) and compact.at == size
+    except (IndexError, ValueError):
+        return False
 
 
 def page_bytes(file: BinaryIO, chunk: Chunk, *, most_bytes: int) -> int:

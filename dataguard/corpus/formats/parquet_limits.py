@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataguard.corpus.formats.parquet_footer import Chunk, chunks_in, footer_of, page_bytes
+from dataguard.corpus.formats.parquet_footer import Chunk, chunks_in, footer_of, other_file_in, page_bytes
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.errors import DataguardError
 
@@ -158,14 +158,23 @@ class Bounds:
         """Why another column may not be shown, by the footer alone; empty where it may."""
         return next((expansion_of_pages(known, name, options) for known in self._of_group(file, group)), "")
 
-    def _of_group(self, file: BinaryIO, group: int) -> list[list[Chunk]]:
-        """The chunks of a row group as one list, or nothing where they are not known."""
+    def other_file(self, file: BinaryIO) -> str:
+        """That another file lies in front of the one that the footer is of; empty where none does."""
+        at = other_file_in(file, self._of_file(file))
+        return "" if at < 0 else f"another Parquet file ends at byte {at:,}, so its places count from there"
+
+    def _of_file(self, file: BinaryIO) -> list[list[Chunk]]:
+        """The chunks of every row group, nothing where they are not known."""
         chunks = self._chunks
         if chunks is None:
             footer = self._footer
             chunks = self._chunks = chunks_in(footer_of(file) if footer is None else footer)
             self._footer = None
-        return chunks[group : group + 1]
+        return chunks
+
+    def _of_group(self, file: BinaryIO, group: int) -> list[list[Chunk]]:
+        """The chunks of a row group as one list, or nothing where they are not known."""
+        return self._of_file(file)[group : group + 1]
 
     def _look(
         self,

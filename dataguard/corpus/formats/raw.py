@@ -23,7 +23,7 @@ from dataguard.corpus.formats.protocol import (
     ShardFile,
 )
 from dataguard.corpus.formats.streams import DecodedStream
-from dataguard.corpus.formats.tokens import read_run, scan_run
+from dataguard.corpus.formats.tokens import IdTooLarge, read_run, scan_run
 from dataguard.corpus.formats.zstd_file import ranges_of
 from dataguard.errors import ShardDamaged
 
@@ -63,9 +63,13 @@ class RawTokens:
         dtype = np.dtype(options.dtype)
         with shard.open() as file:
             stream = DecodedStream.of(shard, file, options)
-            num_bytes = yield from scan_run(
-                ByteRanges(stream), dtype=dtype, offset_bytes=0, num_tokens=None, block_tokens=options.block_tokens
-            )
+            try:
+                num_bytes = yield from scan_run(
+                    ByteRanges(stream), dtype=dtype, offset_bytes=0, num_tokens=None, block_tokens=options.block_tokens
+                )
+            except IdTooLarge as error:
+                yield ScanEnd(findings=(error.finding,), item_type=dtype.str)
+                return
         findings, left = list(stream.findings), num_bytes % dtype.itemsize
         if left:
             detail = f"{left} bytes are left over: {num_bytes:,} bytes are no multiple of the {dtype.itemsize} of an id"

@@ -37,7 +37,7 @@ from dataguard.corpus.formats.jsontext import (
 )
 from dataguard.corpus.formats.line_arrays import LARGE_BYTES, LineArrays
 from dataguard.corpus.formats.plain_lines import PlainLines
-from dataguard.corpus.formats.textfield import LIST_SEPARATOR, path_of
+from dataguard.corpus.formats.textfield import ALLOWED, LIST_SEPARATOR, path_of
 
 __all__ = ["MAX_DEPTH", "DecodedLines", "RecordDecoder", "Rejection"]
 
@@ -49,6 +49,7 @@ _MAY_FOLLOW_KEY[list(b": \t\r\n")] = True
 
 _QUOTE, _OPEN, _CLOSE, _LIST = b'"{}['
 _ABSENT = msgspec.Raw(b"")
+_LOOK_BYTES = 64  # of a list, for what its first entry is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ class RecordDecoder:
             return None
         for _ in self._path:
             records = [record.text for record in records]
-        return pa.array(records, pa.large_string()).cast(pa.large_binary())
+        return pa.array(records, pa.large_string()).view(pa.large_binary())
 
     def _is_plain(self, record: memoryview) -> bool:
         """Whether a record that is valid JSON, and has a string where the path leads, has nothing else to be asked."""
@@ -330,6 +331,8 @@ class RecordDecoder:
             if depth and container[0] != _OPEN:
                 if bytes(container[:4]) == b"null":
                     raise self._no_string(container)
+                if container[0] == _LIST and bytes(container[1:_LOOK_BYTES]).lstrip()[:1] == b"{":
+                    raise self._many_texts(".".join(self._path[:depth]))
                 break
             raw = memoryview(decode_deep(self._members[name], container).text)
             if not raw:
@@ -340,6 +343,10 @@ class RecordDecoder:
             if raw:
                 return raw
         raise _Rejected("missing-text", f"no field {self._field!r} in {_excerpt(record)}")
+
+    def _many_texts(self, where: str) -> _Rejected:
+        told = f"no field {self._field!r}: {where!r} is a list of objects, so the record has many texts"
+        return _Rejected("missing-text", f"{told}; {ALLOWED.format('objects')}")
 
     def _check_once(self, container: memoryview, name: str, *, is_counted: bool) -> None:
         if not is_counted and (count := self._count(container, name)) > 1:

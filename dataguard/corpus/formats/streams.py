@@ -253,7 +253,9 @@ class DecodedStream:
                 source.drain()
                 self._truncated("a zstd frame")
             else:
-                self._end("corrupt-stream", f"{_zstd_words(error)} {where}", is_cut=True)
+                words = _zstd_words(error)
+                code = "window-too-large" if "too much memory" in words else "corrupt-stream"
+                self._end(code, f"{words} {where}", is_cut=True)
             return
         if header.window_size > self._options.max_window_bytes:
             self._end(

@@ -43,7 +43,9 @@ class TarMember:
     """Where its bytes begin."""
     size_bytes: int
     is_file: bool
-    """A regular file whose bytes lie here as they are; not a folder, a link, a device, or a file with holes."""
+    """A regular file; not a folder, a link or a device."""
+    has_holes: bool = False
+    """Whether only parts of a file lie here, with a map of them: its bytes are not these."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,7 +205,7 @@ def members_of(source: TarBytes, end: TarEnd, *, stop_bytes: int | None = None) 
         if kind == b"S" and block[482] and not _pass_sparse_map(source):
             _cut(source, end, f"the map of the file at byte {at:,}")
             return
-        name = pax.get(b"path") or long_name or _short_name(block)
+        name = pax.get(b"GNU.sparse.name") or pax.get(b"path") or long_name or _short_name(block)
         if b"size" in pax:
             size = int(pax[b"size"]) if pax[b"size"].isdigit() and len(pax[b"size"]) < 20 else None
         if size is None:
@@ -213,8 +215,14 @@ def members_of(source: TarBytes, end: TarEnd, *, stop_bytes: int | None = None) 
             size = 0
         data_bytes = source.offset
         is_folder = kind == b"\0" and name.endswith(b"/")  # as the oldest archives have them
-        is_file = kind in _REGULAR and not has_holes and not is_folder
-        yield TarMember(name=name, header_bytes=header_bytes, data_bytes=data_bytes, size_bytes=size, is_file=is_file)
+        yield TarMember(
+            name=name,
+            header_bytes=header_bytes,
+            data_bytes=data_bytes,
+            size_bytes=size,
+            is_file=kind == b"S" or (kind in _REGULAR and not is_folder),
+            has_holes=has_holes,
+        )
         padded_bytes = data_bytes + size + -size % BLOCK_BYTES
         source.skip(padded_bytes - source.offset)
         if source.offset < data_bytes + size:

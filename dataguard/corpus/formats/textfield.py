@@ -7,14 +7,18 @@ One meaning in every format:
    field ``meta``. A null on the way there is a null text.
 3. A string is text, and so are bytes where a format has them. A list of strings is one text: its strings with a line
    feed between them, nothing for an empty list; a null among them makes it a null text. Digests cover the joined text.
+4. A path does not lead through a list: what is in one has many texts, and how they are one is not for a reader to say.
 """
 
 from __future__ import annotations
 
-__all__ = ["LIST_SEPARATOR", "path_of"]
+__all__ = ["ALLOWED", "LIST_SEPARATOR", "path_of"]
 
 LIST_SEPARATOR = b"\n"
 """What stands between the strings of a list that is one text."""
+
+ALLOWED = "a path may lead through {0} to a string, or to a list of strings, which are joined by line feeds"
+"""What is told where a path leads through a list; {0} is what the format calls objects."""
 
 
 def path_of(text_field: str) -> tuple[str, ...]:

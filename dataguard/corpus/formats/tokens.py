@@ -19,12 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataguard.core.digests import block_digest
-from dataguard.corpus.formats.protocol import BlockPlace, ReadBlock, ScannedBlock, ScanOptions, ShardFile
+from dataguard.corpus.formats.protocol import BlockPlace, Finding, ReadBlock, ScannedBlock, ScanOptions, ShardFile
 from dataguard.errors import ShardDamaged
 
 __all__ = [
     "Boundaries",
     "FileRanges",
+    "IdTooLarge",
     "KnowsDocuments",
     "file_bytes",
     "native_ids",
@@ -32,6 +33,9 @@ __all__ = [
     "scan_run",
     "token_digest",
 ]
+
+
+_MOST_ID = np.uint64((1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +58,14 @@ class KnowsDocuments(Protocol):
     def boundaries(self, shard: ShardFile, first_row: int, stop_row: int, options: ScanOptions) -> Boundaries:
         """What the tokens ``first_row:stop_row`` hold. ShardDamaged where that cannot be told any more."""
         ...
+
+
+class IdTooLarge(Exception):  # noqa: N818 - becomes the finding of the shard
+    """A run holds an id that no int64 can, so nobody can be given it."""
+
+    def __init__(self, found: int, at: int) -> None:
+        super().__init__(found)
+        self.finding = Finding(code="id-too-large", detail=f"token {at:,} is {found:,}, allowed are ids below 2**63")
 
 
 class Ranges(Protocol):
@@ -133,6 +145,11 @@ def scan_run(
     -------
     int
         Bytes of the run that are there: fewer than asked for where the file ends early, with a part of an id perhaps.
+
+    Raises
+    ------
+    IdTooLarge
+        At the first id that no int64 holds.
     """
     item_bytes, first = dtype.itemsize, 0
     while num_tokens is None or first < num_tokens:
@@ -144,6 +161,10 @@ def scan_run(
         if is_short and (num_tokens is not None or not num_whole):
             return first * item_bytes + len(content)
         num_bytes = num_whole * item_bytes
+        ids = np.frombuffer(memoryview(content)[:num_bytes], dtype=dtype)
+        if dtype.kind == "u" and item_bytes == 8 and (ids > _MOST_ID).any():
+            at = int(np.argmax(ids > _MOST_ID))
+            raise IdTooLarge(int(ids[at]), first + at)
         yield ScannedBlock(
             place=BlockPlace(
                 first_row=first,
@@ -153,7 +174,7 @@ def scan_run(
                 group=-1 if num_documents is None else int(num_documents[first // block_tokens]),
             ),
             content_bytes=num_bytes,
-            digest=token_digest(np.frombuffer(memoryview(content)[:num_bytes], dtype=dtype)),
+            digest=token_digest(ids),
         )
         if is_short:
             return first * item_bytes + len(content)

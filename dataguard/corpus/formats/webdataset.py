@@ -228,6 +228,10 @@ def _taken(source: TarBytes, member: TarMember, ending: str, options: ScanOption
     plain = _COMPRESSED.sub("", ending)
     if not (is_wanted or plain in _endings(options.text_field) or plain == "json"):
         return _Member(ending=ending, header_bytes=member.header_bytes, content=None)
+    if member.has_holes:
+        detail = f"member {readable_name(member.name)} is stored without its holes; put it into the archive as it is"
+        trouble = Rejection(code="member-with-holes", detail=detail, row=0, line=0, offset_bytes=member.header_bytes)
+        return _Member(ending=plain, header_bytes=member.header_bytes, content=None, trouble=trouble)
     if member.size_bytes > options.max_record_bytes:
         return _over(ending, member, member.size_bytes, options)
     content = source.take(member.size_bytes)
