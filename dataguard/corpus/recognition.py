@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from dataguard.corpus.formats.protocol import Format, ScanOptions
 from dataguard.corpus.formats.raw import is_raw_name
@@ -22,6 +23,19 @@ __all__ = ["Recognised", "all_formats", "format_named", "recognise"]
 _HEAD_BYTES = 1 << 16
 _DEFAULTS = ScanOptions()
 _BY_CONTENT, _BY_SIGN = 2, 3  # as `Format.recognise` counts
+_CLASSES = {
+    "arrow": "ArrowIpc",
+    "jsonl": "JsonLines",
+    "mds": "MdsText",
+    "mds-tokens": "MdsTokens",
+    "megatron": "Megatron",
+    "npy": "NumpyTokens",
+    "parquet": "Parquet",
+    "raw": "RawTokens",
+    "text": "PlainText",
+    "webdataset": "WebDataset",
+}
+"""Every format's name -> its class; a shard that is read needs its own format and no other."""
 _ENDINGS: tuple[tuple[str, Compression], ...] = (
     (".gz", "gzip"),
     (".gzip", "gzip"),
@@ -46,15 +60,22 @@ def all_formats() -> tuple[Format, ...]:
 
 
 def format_named(name: str) -> Format:
-    """The format of that name; ManifestDamaged where this version has none."""
-    for entry in all_formats():
-        if entry.name == name:
-            return entry
+    """The format of that name; ManifestDamaged where this version has none. The other formats are not imported."""
+    if name in _CLASSES:
+        return _format(name)
     raise ManifestDamaged(
         f"no format is called {name!r}",
         found=", ".join(entry.name for entry in all_formats()),
         todo="read the manifest with the version of dataguard that wrote it, or a newer one",
     )
+
+
+@cache
+def _format(name: str) -> Format:
+    from dataguard.corpus import formats
+
+    made: Format = getattr(formats, _CLASSES[name])()
+    return made
 
 
 def recognise(shard: StoredShard, format_name: str = "", options: ScanOptions = _DEFAULTS) -> Recognised | None:

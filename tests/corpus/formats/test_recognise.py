@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataguard.corpus.formats import FORMATS, ScanOptions, by_name, recognise
-from dataguard.errors import UsageError
+from dataguard.corpus.recognition import format_named
+from dataguard.errors import ManifestDamaged, UsageError
 
 
 def _npy() -> bytes:
@@ -63,6 +64,13 @@ def test_formats_are_in_order_of_their_names_and_found_by_them() -> None:
     assert [by_name(name) for name in names] == list(FORMATS)
     with pytest.raises(KeyError):
         by_name("csv")
+
+
+def test_a_format_of_a_shard_is_found_without_the_others() -> None:
+    for entry in FORMATS:
+        assert type(format_named(entry.name)) is type(entry)
+    with pytest.raises(ManifestDamaged, match="no format is called 'csv'"):
+        format_named("csv")
 
 
 def test_limits_below_one_are_refused() -> None:
