@@ -8,6 +8,8 @@ A preview is one line of bounded length, cut around the first marked span:
 3. What is not plainly visible becomes an escape of visible ASCII or a control picture: controls (``␛``), invalid bytes
    (``\xff``), everything else that acts without being seen (``\u202e``): directional marks, zero-width characters,
    fillers, variation selectors, tags, private use, unassigned code points, marks piled higher than any script does.
+4. What stands for units that have no text, or says where something begins, is a note, ``⟦so⟧``; the same brackets in
+   the record become escapes, so that no record can write one.
 
 The result is pieces of text that know whether they are marked and whether they are escapes; `as_plain`, `as_terminal`
 and `as_html` only dress them.
@@ -28,15 +30,31 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["Piece", "Preview", "as_html", "as_plain", "as_terminal", "preview"]
+__all__ = ["CUT", "MARKS", "Note", "Piece", "Preview", "as_html", "as_plain", "as_terminal", "preview"]
 
-PieceKind = Literal["text", "escape", "cut"]
+PieceKind = Literal["text", "escape", "note", "cut"]
 
-_CUT = "…"
+CUT = "…"
+"""Where the record goes on."""
+_NOTE = ("⟦", "⟧")
+MARKS = ("⟪", "⟫")
+"""What stands around marked text where it may have no other dress; in a record they become escapes, as those above."""
+_MOST_NOTE_CHARS = 40
 _MOST_MARKS = 4  # combining marks on one letter that some living script needs; a pile of more hides its neighbours
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters and marks that show nothing
 _SPACES = frozenset(" \u00a0\u3000")  # what ordinary text is spaced with; all others are too like nothing or these
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What is shown in brackets instead of some units of a record, or before one of them."""
+
+    start: int
+    stop: int
+    """Half-open, in units of the record; where it is `start`, the note stands before that unit and replaces none."""
+    text: str
+    """Anything; what is not plainly visible in it is escaped, and beyond 40 characters it is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +64,7 @@ class Piece:
     text: str
     """Visible characters alone."""
     kind: PieceKind = "text"
-    """``text`` of the record, an ``escape`` that stands for something unseen, or where the record was ``cut``."""
+    """``text`` of the record, an ``escape`` that stands for something unseen, a ``note``, or where it was ``cut``."""
     marked: bool = False
     """Whether it lies in one of the spans asked for."""
 
@@ -77,7 +95,11 @@ class _Char:
 
 
 def preview(
-    record: bytes | str, spans: Iterable[Sequence[int]] | NDArray[np.int64] | None = None, *, max_chars: int = 200
+    record: bytes | str,
+    spans: Iterable[Sequence[int]] | NDArray[np.int64] | None = None,
+    *,
+    notes: Iterable[Note] = (),
+    max_chars: int = 200,
 ) -> Preview:
     r"""A record as one line, safe to show, cut around its first marked span.
 
@@ -88,6 +110,8 @@ def preview(
     spans
         Half-open (start, stop) pairs in units of the record: bytes of bytes, characters of text. They may overlap and
         stand in any order; empty ones and what lies outside the record marks nothing. An array of shape (k, 2) will do.
+    notes
+        In order, apart from each other.
     max_chars
         The most characters that are shown, escapes and the signs of a cut included; at least 16.
 
@@ -103,17 +127,20 @@ def preview(
     'safe ␛[31mred␛[0m, \\xff and \\u202e gone'
     >>> as_html(preview("a <b> c", [(2, 5)]))
     'a <mark>&lt;b&gt;</mark> c'
+    >>> as_plain(preview("one.two?", notes=[Note(start=4, stop=4, text="document 2"), Note(start=7, stop=8, text="9")]))
+    'one.⟦document 2⟧two⟦9⟧'
     """
     if max_chars < 16:
         raise ValueError(f"a preview of {max_chars} characters shows nothing; allowed: 16 and more")
     size = len(record)
     marks = _within(spans, size)
     anchor = int(marks[:, 0].min()) if len(marks) else 0
-    room = max_chars - 2 * len(_CUT)
+    room = max_chars - 2 * len(CUT)
     # A character is at most four bytes and shows at least one, so this window holds all that could have room, and a
     # sequence that its ends cut lies beyond that.
     start, stop = max(0, anchor - 4 * room - 8), min(size, anchor + 4 * room + 8)
-    window = _read(record, start, stop, marks[(marks[:, 0] < stop) & (marks[:, 1] > start)])
+    near = [note for note in notes if start <= note.start < stop]
+    window = _read(record, start, stop, marks[(marks[:, 0] < stop) & (marks[:, 1] > start)], near, room)
     chars = _fit(window, anchor, room)
     pieces = [
         Piece(text="".join(char.shown for char in group), kind=kind, marked=marked)
@@ -121,9 +148,9 @@ def preview(
     ]
     start, stop = (chars[0].start, chars[-1].stop) if chars else (0, 0)
     if start > 0:
-        pieces.insert(0, Piece(text=_CUT, kind="cut"))
+        pieces.insert(0, Piece(text=CUT, kind="cut"))
     if stop < size:
-        pieces.append(Piece(text=_CUT, kind="cut"))
+        pieces.append(Piece(text=CUT, kind="cut"))
     return Preview(pieces=tuple(pieces), start=start, stop=stop, size=size)
 
 
@@ -139,8 +166,10 @@ def as_plain(shown: Preview, *, marks: tuple[str, str] = ("", "")) -> str:
     )
 
 
-def as_terminal(shown: Preview) -> Text:
+def as_terminal(shown: Preview, *, marks: tuple[str, str] = ("", "")) -> Text:
     """A preview for a terminal: what is marked in reverse, escapes dim; `rich` leaves both out where none is wanted.
+
+    Signs around what is marked (`MARKS`) show it there, too.
 
     >>> as_terminal(preview("buy now buy now", [(8, 15)])).spans
     [Span(8, 15, 'reverse')]
@@ -148,17 +177,22 @@ def as_terminal(shown: Preview) -> Text:
     from rich.text import Text
 
     text = Text()
-    for piece in shown.pieces:
-        styles = [style for style, wanted in (("dim", piece.kind != "text"), ("reverse", piece.marked)) if wanted]
-        text.append(piece.text, style=" ".join(styles) or None)
+    for is_marked, group in groupby(shown.pieces, key=lambda piece: piece.marked):
+        if is_marked:
+            text.append(marks[0], style="reverse")
+        for piece in group:
+            styles = [style for style, wanted in (("dim", piece.kind != "text"), ("reverse", is_marked)) if wanted]
+            text.append(piece.text, style=" ".join(styles) or None)
+        if is_marked:
+            text.append(marks[1], style="reverse")
     return text
 
 
 def as_html(shown: Preview) -> str:
-    r"""A preview as HTML that goes between two tags: text escaped, marks as ``<mark>``, escapes as ``<span>``.
+    r"""A preview as HTML that goes between two tags: text escaped, marks as ``<mark>``, what is no text as ``<span>``.
 
     Runs of blanks are kept by the page's style (``white-space: pre-wrap``); the text's direction is kept from its
-    neighbours by whatever stands around it (``<bdi>``). Classes: ``escape`` and ``cut``.
+    neighbours by whatever stands around it (``<bdi>``). Classes: ``escape``, ``note`` and ``cut``.
 
     >>> as_html(preview(b"\x00<script>"))
     '<span class="escape">␀</span>&lt;script&gt;'
@@ -184,13 +218,25 @@ def _within(spans: Iterable[Sequence[int]] | NDArray[np.int64] | None, size: int
     return cut[cut[:, 0] < cut[:, 1]]
 
 
-def _read(record: bytes | str, start: int, stop: int, spans: NDArray[np.int64]) -> list[_Char]:
-    """The characters of a window of the record, each with what shows it."""
+def _read(
+    record: bytes | str, start: int, stop: int, spans: NDArray[np.int64], notes: Sequence[Note], room: int
+) -> list[_Char]:
+    """The characters of a window of the record, each with what shows it; notes among them."""
     chars: list[_Char] = []
     marks: list[list[int]] = spans[np.argsort(spans[:, 0], kind="stable")].tolist()
     next_mark = 0
     piled = _MOST_MARKS  # there is no letter yet that a mark could stand on
+    waiting = list(reversed(notes))
+    replaced = start  # up to here, notes stand for the record
     for first, last, char in _split(record, start, stop):
+        while waiting and waiting[-1].start <= first:
+            note = waiting.pop()
+            held = next((mark for mark in marks if mark[1] > note.start), None)
+            is_marked = held is not None and held[0] < note.stop
+            chars.append(_Char(note.start, note.stop, _bracketed(note.text, room), "note", is_marked))
+            replaced, piled = max(replaced, note.stop), _MOST_MARKS
+        if first < replaced:
+            continue
         while next_mark < len(marks) and marks[next_mark][1] <= first:
             next_mark += 1
         marked = next_mark < len(marks) and marks[next_mark][0] < last
@@ -206,6 +252,14 @@ def _read(record: bytes | str, start: int, stop: int, spans: NDArray[np.int64]) 
             piled = _MOST_MARKS if shown else 0
         chars.append(_Char(first, last, shown or char, "escape" if shown else "text", marked))
     return chars
+
+
+def _bracketed(text: str, room: int) -> str:
+    """A note as it is shown, in no more than `room` characters."""
+    open_, close = _NOTE
+    shown = "".join(_shown(char) or (_escaped(char) if _is_mark(char) else char) for char in text)
+    most = min(_MOST_NOTE_CHARS, room - len(open_) - len(close))
+    return open_ + (shown if len(shown) <= most else shown[: most - 1] + CUT) + close
 
 
 def _split(record: bytes | str, start: int, stop: int) -> Iterable[tuple[int, int, str | int]]:
@@ -263,7 +317,8 @@ def _shown(char: str) -> str | None:
     category = unicodedata.category(char)
     hidden = category in _HIDDEN_CATEGORIES or char in _BLANK_LETTERS or (category == "Zs" and char not in _SPACES)
     selects = 0xFE00 <= code <= 0xFE0F or 0x180B <= code <= 0x180F or 0xE0000 <= code <= 0xE0FFF
-    picture = 0x2400 <= code <= 0x2426  # a picture in the text must not pass for a control
+    # A picture in the text must not pass for a control, nor brackets in it for a note.
+    picture = 0x2400 <= code <= 0x2426 or char in _NOTE or char in MARKS
     return _escaped(char) if hidden or selects or picture else None
 
 

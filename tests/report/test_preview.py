@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dataguard.report.preview import Preview, as_html, as_plain, as_terminal, preview
+from dataguard.report.preview import MARKS, Note, Preview, as_html, as_plain, as_terminal, preview
 from dataguard.score.registry import TEXT_SIGNALS
 from dataguard.score.text_spans import text_spans
 
@@ -193,3 +193,33 @@ def test_nothing_is_shown_of_nothing() -> None:
         assert preview(empty, [(0, 1)]) == Preview(pieces=(), start=0, stop=0, size=0)
     with pytest.raises(ValueError, match="16 and more"):
         preview(b"x", max_chars=15)
+
+
+def test_notes_stand_for_units_or_before_them_and_no_record_writes_one() -> None:
+    notes = [Note(start=0, stop=0, text="begin"), Note(start=2, stop=4, text="two"), Note(start=5, stop=6, text="\x1b")]
+    shown = preview("abcdefgh", [(3, 5)], notes=notes)
+    assert as_plain(shown, marks=("[", "]")) == "⟦begin⟧ab[⟦two⟧e]⟦␛⟧gh"
+    assert [piece.kind for piece in shown.pieces] == ["note", "text", "note", "text", "note", "text"]
+    assert as_plain(preview("⟦begin⟧ ⟪⟫")) == "\\u27e6begin\\u27e7 \\u27ea\\u27eb"
+    assert as_html(preview("a", notes=[Note(start=0, stop=0, text="<b>")])) == '<span class="note">⟦&lt;b&gt;⟧</span>a'
+
+
+def test_marks_can_be_seen_without_color() -> None:
+    shown = preview("buy now buy now", [(8, 15)])
+    assert as_terminal(shown, marks=MARKS).plain == "buy now ⟪buy now⟫"
+
+
+@given(
+    record=records, spans=spans, notes=st.lists(st.tuples(st.integers(0, 100), st.integers(0, 9), texts), max_size=4)
+)
+def test_nothing_that_acts_comes_out_of_notes(record, spans, notes) -> None:
+    made, at = [], 0
+    for start, size, text in sorted(notes):
+        start = max(start, at)
+        made.append(Note(start=start, stop=start + size, text=text))
+        at = start + size
+    shown = preview(record, spans, notes=made, max_chars=60)
+    plain = as_plain(shown)
+    assert [char for char in plain if not _is_plainly_visible(char)] == []
+    assert len(plain) <= 60
+    assert _Page(as_html(shown)).text == plain
