@@ -12,6 +12,7 @@ A record that cannot be shown says why. Nothing here raises for data that is gon
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 from dataguard.core.manifest import Manifest
 from dataguard.corpus.problems import Retry
 from dataguard.corpus.recognition import format_named
+from dataguard.corpus.shard_file import ByteCounter
+from dataguard.corpus.shards import BlockProblem, Shards
 from dataguard.errors import DataguardError
 from dataguard.gate.rules import Policy
 from dataguard.gate.verdict import Skip
@@ -80,7 +83,9 @@ def read_records(
         by_shard.setdefault(shard, []).append(row)
     found: dict[Place, Content] = {}
     left = most_decoded_bytes
-    with corpus.reader(cache_bytes=_CACHE_BYTES, cache_folder="", retry=Retry(attempts=2)) as reader:
+    retry = Retry(attempts=2)
+    shards = Shards([corpus], cache=None, retry=retry, counter=ByteCounter(), sleep=time.sleep)
+    with corpus.reader(cache_bytes=_CACHE_BYTES, cache_folder="", retry=retry) as reader:
         for name in sorted(by_shard, key=manifest.find_shard):
             number, rows = manifest.find_shard(name), sorted(by_shard[name])
             kind = manifest.sources[manifest.shards[number].source].kind
@@ -90,8 +95,11 @@ def read_records(
                 found.update({(name, row): told for row in rows})
                 continue
             left -= cost
-            read = _texts if kind == "text" else _windows
-            found.update({(name, row): content for row, content in read(reader, manifest, number, rows, seq_len)})
+            if kind == "text":
+                read = _texts(shards, manifest, number, rows)
+            else:
+                read = _windows(reader, manifest, number, rows, seq_len)
+            found.update({(name, row): content for row, content in read})
     return found
 
 
@@ -172,26 +180,29 @@ def _markup(content: bytes | NDArray[np.int64], spans: NDArray[np.int64]) -> Any
     return Markup(as_html(preview(" ".join(words), places, max_chars=_CHARS)))  # noqa: S704 - it escapes
 
 
-def _texts(
-    reader: RowReader, manifest: Manifest, shard: int, rows: Sequence[int], _: int
-) -> Iterable[tuple[int, Content]]:
-    failed = ""
+def _texts(shards: Shards, manifest: Manifest, shard: int, rows: Sequence[int]) -> Iterable[tuple[int, Content]]:
+    """Records of one shard, ascending; a compressed one is decoded once for all of them."""
+    wanted: dict[int, list[int]] = {}
     for row in rows:
-        if failed:
-            yield row, failed
-            continue
-        try:
-            (content,) = reader.read([manifest.block_of(shard, row)], [row])
-        except (DataguardError, OSError) as error:
-            failed = visible(str(error).partition("\n")[0])
-            yield row, failed
-            continue
-        if isinstance(content, bytes):
-            yield row, content
-        else:
-            told = visible(f"{content.kind}: {content.detail}")
-            failed = told if content.kind in {"missing", "unreadable"} else ""
-            yield row, told
+        wanted.setdefault(manifest.block_of(shard, row), []).append(row)
+    told = "it was not reached"
+    left = list(rows)
+    try:
+        for asked, found in zip(wanted.values(), shards.walk(list(wanted)), strict=True):
+            if isinstance(found, BlockProblem):
+                told = visible(f"{found.kind}: {found.detail}")
+                if found.kind in {"missing", "unreadable"}:
+                    break
+                contents: list[bytes | None] = [None] * len(asked)
+            else:
+                contents, told = found.texts(asked), "it is rejected"
+            yield from (
+                (row, told if content is None else content) for row, content in zip(asked, contents, strict=True)
+            )
+            left = left[len(asked) :]
+    except (DataguardError, OSError) as error:
+        told = visible(str(error).partition("\n")[0])
+    yield from ((row, told) for row in left)
 
 
 def _windows(
@@ -222,12 +233,16 @@ def _windows(
 
 
 def _decoded_bytes(manifest: Manifest, shard: int, rows: Sequence[int], per_row: int) -> int:
-    """What has to be decoded for these rows of a shard, for each from its beginning on; 0 where it can be mapped."""
+    """What has to be decoded for these rows of a shard; 0 where it can be mapped.
+
+    A stream is decoded from its beginning: once for all texts, and for windows once for each block.
+    """
     entry = manifest.shards[shard]
     if entry.compression == "none" and format_named(entry.format).random_access:
         return 0
     first, last = int(manifest.block_starts[shard]), manifest.block_of(shard, rows[-1] * per_row)
-    # blocks of one stream are decoded each from its beginning where nothing is kept
     content = np.cumsum(manifest.blocks["content_bytes"][first : last + 1])
+    if manifest.sources[entry.source].kind == "text":
+        return int(content[-1])
     needed = {manifest.block_of(shard, row * per_row) - first for row in rows}
     return int(sum(int(content[place]) for place in needed))

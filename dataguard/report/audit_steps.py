@@ -39,6 +39,13 @@ def steps_of(summary: AuditSummary) -> tuple[Step, ...]:
                 command="dataguard manifest show AUDIT/manifest.parquet --rejected",
             )
         )
+    if summary.account.unreadable:
+        steps.append(
+            Step(
+                text=f"{_counted(summary.account.unreadable, 'record', 'records')} could not be read as the manifest "
+                "has them. Once the storage is mended, the command of this audit with --resume reads only those again.",
+            )
+        )
     failed = [rule for rule in summary.rules if rule.failed]
     if failed:
         steps.append(

@@ -146,6 +146,7 @@
         if (source === null) {
           annotations.push({
             x: place, y: rows.length + 0.05, yanchor: "bottom", yshift: 13 * (level % 2), showarrow: false,
+            xanchor: place > end - (end - signal.start) * 0.12 ? "right" : "center",
             text: short(real), font: { size: 11, color: colour },
           });
           level += 1;
@@ -244,9 +245,11 @@
       const place = data.signals.findIndex((signal) => signal.name === link.dataset.signal);
       if (place < 0) continue;
       link.hidden = false;
-      link.addEventListener("click", () => {
+      link.addEventListener("click", (event) => {
+        event.preventDefault();  // to go there by its address would take the focus from the chooser again
         chosen.value = String(place);
         check();
+        find("#distributions").scrollIntoView();
         chosen.focus({ preventScroll: true });
       });
     }
