@@ -214,6 +214,11 @@ class AuditFolder:
         """Remove temporaries that a killed process left; only whoever holds the folder may."""
         shutil.rmtree(self.tmp, ignore_errors=True)
 
+    def leave(self) -> None:
+        """Remove what lies in a folder of which no audit was begun: the manifest."""
+        self.manifest.unlink(missing_ok=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+
     def tidy(self) -> None:
         """Remove the parts: the audit is complete."""
         shutil.rmtree(self.work, ignore_errors=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dataguard.audit.documents import Mixture, MixtureOf, SourceAccount
+from dataguard.audit.sample import exact_number
 from dataguard.errors import UsageError
 
 __all__ = ["mixture_of", "parse_weights"]
@@ -30,12 +31,10 @@ def parse_weights(weights: Mapping[str, str], sources: Sequence[str]) -> dict[st
         raise UsageError(f"source {missing[0]!r} has no weight", allowed="--weight NAME=W for every source or none")
     shares = {}
     for name in sources:
-        try:
-            shares[name] = Fraction(weights[name])
-        except (ValueError, ZeroDivisionError):
-            shares[name] = Fraction(-1)
-        if shares[name] < 0:
+        share = exact_number(weights[name].strip())
+        if share is None or share < 0:
             raise UsageError(f"weight {weights[name]!r} of source {name!r} cannot be", allowed="a number from 0 on")
+        shares[name] = share
     total = sum(shares.values())
     if not total:
         raise UsageError("all weights are 0", allowed="at least one above 0")

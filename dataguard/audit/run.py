@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import msgspec
@@ -31,7 +32,7 @@ from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.corpus.manifest_format import KEY
 from dataguard.corpus.manifest_read import ManifestFile, read_manifest
 from dataguard.corpus.storage import canonical, readable
-from dataguard.errors import InputError, RunDamaged, UsageError
+from dataguard.errors import DataguardError, InputError, RunDamaged, UsageError
 from dataguard.gate.gate import Gate
 from dataguard.gate.rules import Policy
 from dataguard.score.profile import Profile, read_profile
@@ -121,23 +122,15 @@ def run_audit(
         state = folder.state(resume=request.resume)
         is_given = len(request.paths) == 1 and is_manifest(request.paths[0])
         read, unreachable = _manifest(request, folder, progress, is_given=is_given)
-        manifest = read.manifest
-        sample = Sample.of(share, num_blocks=len(manifest.blocks))
-        corpus = Corpus.of(read, request.roots)
-        job = Job(corpus=corpus, sample=sample, seq_len=request.seq_len, vocab_size=request.vocab_size)
-        names = [source.name for source in manifest.sources]
-        parse_weights(request.weights, names)
-        kinds = [source.kind for source in manifest.sources]
-        Gate(request.policy, source_names=names, source_kinds=kinds, vocab_size=request.vocab_size)
-        header = _header(
-            request,
-            job,
-            is_given=is_given,
-            profile=profile,
-            baseline=baseline,
-            manifest=manifest.digest,
-            unreachable=unreachable,
-        )
+        try:
+            job, header = _asked(
+                request, read, share, is_given=is_given, profile=profile, baseline=baseline, unreachable=unreachable
+            )
+        except DataguardError:
+            if state == "new":
+                folder.leave()  # it was never begun, so whoever mends the command finds no audit of something else
+            raise
+        manifest, corpus = read.manifest, job.corpus
         folder.begin(header)
         unread = [] if state == "new" else _unread(folder, state)
         if state == "complete" and not unread:
@@ -165,6 +158,36 @@ def run_audit(
                 render=render,
             )
         )
+
+
+def _asked(
+    request: AuditRequest,
+    read: ManifestFile,
+    share: Fraction,
+    *,
+    is_given: bool,
+    profile: Profile | None,
+    baseline: Profile | None,
+    unreachable: tuple[tuple[str, str], ...],
+) -> tuple[Job, AuditHeader]:
+    """What is asked for, as a job and as a header; a DataguardError where it does not fit the manifest."""
+    manifest = read.manifest
+    sample = Sample.of(share, num_blocks=len(manifest.blocks))
+    corpus = Corpus.of(read, request.roots)
+    job = Job(corpus=corpus, sample=sample, seq_len=request.seq_len, vocab_size=request.vocab_size)
+    names = [source.name for source in manifest.sources]
+    parse_weights(request.weights, names)
+    kinds = [source.kind for source in manifest.sources]
+    Gate(request.policy, source_names=names, source_kinds=kinds, vocab_size=request.vocab_size)
+    return job, _header(
+        request,
+        job,
+        is_given=is_given,
+        profile=profile,
+        baseline=baseline,
+        manifest=manifest.digest,
+        unreachable=unreachable,
+    )
 
 
 def read_summary(path: Path) -> AuditSummary:

@@ -105,7 +105,7 @@ def summarise(facts: Facts) -> AuditSummary:
     weights = parse_weights(facts.header.weights, facts.names.sources)
     withheld_bytes = dict(zip(facts.names.sources, facts.tally.withheld_bytes.tolist(), strict=True))
     mixture = mixture_of(sources, withheld_bytes, weights)
-    remarks = [str(problem).replace("\n", " ") for problem in facts.gate.remarks]
+    remarks = [f"policy {facts.policy.name}, {problem.told()}" for problem in facts.gate.remarks]
     return AuditSummary(
         verdict=verdict,  # type: ignore[arg-type]
         account=totals,

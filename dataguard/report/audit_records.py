@@ -123,7 +123,7 @@ def shown_record(
     """
     bounds = _bounds(rules, source, policy)
     shows: list[Shown] = []
-    beyond = isinstance(content, bytes) and len(content) > MOST_BYTES
+    within = f", in the first {MOST_BYTES >> 20} MiB" if isinstance(content, bytes) and len(content) > MOST_BYTES else ""
     known: set[bytes] = set()
     for signal, why in bounds.items():
         if len(shows) == _MOST_PREVIEWS:
@@ -132,10 +132,9 @@ def shown_record(
         if not len(spans) or spans.tobytes() in known:
             continue
         known.add(spans.tobytes())
-        within = f", in the first {MOST_BYTES >> 20} MiB" if beyond else ""
         shows.append(Shown(html=_markup(content, spans), what=f"marked: {signal}{within} ({why})"))
     if not shows:
-        none = "nothing to mark: no rule that fired has a place in the record" if bounds else "its beginning"
+        none = f"nothing to mark{within}: no rule that fired has a place there" if bounds else "its beginning"
         shows.append(Shown(html=_markup(content, np.zeros((0, 2), np.int64)), what=none))
     return shows
 
