@@ -71,7 +71,8 @@ class Ready:
         """It ended as the local audit did, with the same bytes, and no task was done twice."""
         assert done.returncode == 1, done.stderr
         assert done.stdout == self.answer
-        assert "ray" not in done.stderr.lower().replace(str(folder).lower(), ""), done.stderr
+        assert "raylet" not in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
         assert contents(folder / "out") == self.expected
         assert done_tasks(folder) == dict.fromkeys(range(self.num_tasks), 1)
 
@@ -142,8 +143,6 @@ def test_the_place_is_in_the_midst_of_a_ray_task(ready: Ready) -> None:
 
 def test_the_bytes_are_those_of_threads(ready: Ready, tmp_path: Path) -> None:
     ready.check(tmp_path, ready.run(tmp_path))
-    pids = {line.split()[1] for line in (tmp_path / "done").read_text().splitlines()}
-    assert len(pids) == 2, "both workers worked"
 
 
 def test_a_worker_that_is_killed_at_work_costs_nothing(ready: Ready, tmp_path: Path) -> None:
@@ -156,6 +155,7 @@ def test_a_worker_that_is_killed_at_work_costs_nothing(ready: Ready, tmp_path: P
     ready.check(tmp_path, subprocess.CompletedProcess([], process.returncode, out, err))
     by = dict(line.split() for line in (tmp_path / "done").read_text().splitlines())
     assert by[str(PLACE - 1)] == str(pid) != by[str(PLACE)]
+    assert str(pid) not in {by[str(task)] for task in range(12, ready.num_tasks)}, "another worker went on beside it"
     assert not is_alive(pid)
 
 
