@@ -1,4 +1,4 @@
-"""``dataguard inspect``: parse, look steps up in the index, answer."""
+"""``dataguard inspect``: parse, look steps up in the index, answer; what the samples hold is read from the shards."""
 
 from __future__ import annotations
 
@@ -9,11 +9,25 @@ from typing import TYPE_CHECKING
 import click
 
 from dataguard.cli import output
-from dataguard.cli.options import attempt_option, batch_option, json_option, rank_option, run_argument, step_option
+from dataguard.cli.lean import without_pandas
+from dataguard.cli.looks import Looks, opened_tokenizer, tokenizer_option
+from dataguard.cli.options import (
+    attempt_option,
+    batch_option,
+    cache_dir_option,
+    json_option,
+    rank_option,
+    root_option,
+    run_argument,
+    step_option,
+)
 from dataguard.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from dataguard.replay.answers import InspectAnswer, SkippedBatch
+    from dataguard.replay.inspect import Order
     from dataguard.replay.lookup import Lookup
 
 __all__ = ["asked_steps", "inspect"]
@@ -25,6 +39,25 @@ __all__ = ["asked_steps", "inspect"]
 @batch_option
 @rank_option
 @attempt_option
+@click.option(
+    "--order",
+    type=click.Choice(["worst", "slot"]),
+    default="worst",
+    show_default=True,
+    help="Worst first, or by rank, microbatch and slot.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="How many samples.  [default: all, the first 64 with what they hold]"
+)
+@click.option(
+    "--preview/--no-preview",
+    default=None,
+    help="Read the shards to show what the samples hold, with what made the rules fire marked.  "
+    "[default: as far as they can be read; with --json none]",
+)
+@tokenizer_option
+@root_option
+@cache_dir_option
 @json_option
 def inspect(
     run: Path,
@@ -32,35 +65,77 @@ def inspect(
     batch: tuple[int, int] | None,
     rank: int | None,
     attempt: int | None,
+    order: Order,
+    limit: int | None,
+    preview: bool | None,
+    tokenizer: Path | None,
+    roots: dict[str, Path],
     as_json: bool,
 ) -> int:
     """Show what every rank was fed at a step, worst first: one answer a step.
 
-    Ends with 3 where the record is damaged, so that something may be missing.
+    Verdicts and signals are those that were recorded; the corpus may be gone, then samples are shown without what they
+    hold. Ends with 3 where the record is damaged, so that something may be missing, and where a preview that was asked
+    for (--preview, --tokenizer) cannot be had.
 
     Examples: dataguard inspect RUN --step 17 --rank 1; dataguard inspect RUN --batch 42
     """
+    import msgspec
+
     from dataguard.replay.answers import SkippedBatch
     from dataguard.replay.inspect import inspect_step
     from dataguard.replay.lookup import Lookup
     from dataguard.report.replay import render_inspect
+    from dataguard.report.samples import MOST_SHOWN, Shown, render_samples, sample_preview, shown_samples
     from dataguard.run.run import Run
 
+    without_pandas("inspect")
+    if tokenizer is not None and preview is False:
+        raise UsageError("a tokenizer shows what samples hold, and --no-preview shows nothing of it")
     lookup = Lookup(Run.open(run))
-
-    codes = {0}
+    asked_for = bool(preview) or tokenizer is not None
+    is_wanted = asked_for or (preview is None and not as_json)
+    looks = Looks(lookup.run, roots=roots, tokenizer=opened_tokenizer(lookup.run, tokenizer), asked=asked_for)
+    codes, shown = {0}, list[tuple[Shown, ...]]()
 
     def answers() -> Iterator[InspectAnswer | SkippedBatch]:
         for asked in asked_steps(lookup, step, batch, attempt):
             if not isinstance(asked, int):
                 yield asked
                 continue
-            answer = inspect_step(lookup, asked, attempt=attempt, rank=rank)
-            if not isinstance(answer, SkippedBatch) and answer.damage:
+            answer = inspect_step(lookup, asked, attempt=attempt, rank=rank, order=order, limit=limit)
+            if isinstance(answer, SkippedBatch):
+                yield answer
+                continue
+            if answer.damage:
                 codes.add(InputError.exit_code)
+            first = answer.samples if as_json or limit is not None else answer.samples[:MOST_SHOWN]
+            found = looks.at(answer.attempt, first) if is_wanted else shown_samples(first, [None] * len(first), None)
+            shown[:] = [found]
+            if is_wanted and as_json:
+                seen = [msgspec.structs.replace(each.sample, preview=sample_preview(each)) for each in found]
+                answer = msgspec.structs.replace(answer, samples=tuple(seen))
             yield answer
 
-    output.answer_lines(answers(), render_inspect, json=as_json)
+    def render(answer: InspectAnswer | SkippedBatch) -> Iterator[str | RenderableType]:
+        yield from render_inspect(answer)
+        if isinstance(answer, SkippedBatch):
+            return
+        problem = looks.problem(answer.attempt) if is_wanted else None
+        if problem is not None:
+            yield f"no previews: {problem}"
+        if answer.policy is not None or (is_wanted and problem is None):
+            yield ""
+            yield from render_samples(shown[0])
+            if limit is None and len(shown[0]) < len(answer.samples):
+                yield f"... and {len(answer.samples) - len(shown[0]):,} more (--limit N shows what N of them hold)"
+
+    try:
+        output.answer_lines(answers(), render, json=as_json)
+    finally:
+        looks.close()
+    if asked_for and looks.failed:
+        codes.add(InputError.exit_code)
     return max(codes)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dataguard.cli import output
 from dataguard.cli.inspect import asked_steps
+from dataguard.cli.looks import Looks, opened_tokenizer, tokenizer_option
 from dataguard.cli.options import (
     attempt_option,
     batch_option,
@@ -21,6 +24,11 @@ from dataguard.cli.options import (
 )
 from dataguard.errors import AnswerNo, InputError
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dataguard.replay.answers import ReplayAnswer
+
 __all__ = ["replay"]
 
 
@@ -30,7 +38,10 @@ __all__ = ["replay"]
 @batch_option
 @rank_option
 @attempt_option
-@out_option("A folder for samples.parquet: address, shard, row, status, digests, text or ids.", required=False)
+@out_option(
+    "A folder for samples.parquet: address, shard, row, status, digests, verdict, signals, text or ids.", required=False
+)
+@tokenizer_option
 @root_option
 @cache_dir_option
 @json_option
@@ -41,23 +52,39 @@ def replay(
     rank: int | None,
     attempt: int | None,
     out: Path | None,
+    tokenizer: Path | None,
     roots: dict[str, Path],
     as_json: bool,
 ) -> int:
-    """Rebuild a step from plan and shards, and compare every digest with what was recorded.
+    """Rebuild a step from plan and shards, and compare every digest and verdict with what was recorded.
+
+    Samples that differ, or that the gate says anything of, are shown with what they hold.
 
     Ends with 0 where everything asked for is exact, 1 where something differs or nothing was delivered, 3 where rows
     or their record cannot be read any more.
 
     Example: dataguard replay RUN --step 17 -o OUT
     """
+    from functools import partial
+
     from dataguard.replay.lookup import Lookup
     from dataguard.replay.replay import replay_step, skipped_answer, write_samples
     from dataguard.report.replay import render_replay
+    from dataguard.report.samples import MOST_SHOWN, notable_samples, render_notable
+    from dataguard.report.token_text import token_text
     from dataguard.run.run import Run
 
     lookup = Lookup(Run.open(run))
     where = {name: str(root) for name, root in roots.items()}
+    spoken = opened_tokenizer(lookup.run, tokenizer)
+    spell = None if spoken is None else partial(token_text, tokenizer=spoken)
+    looks = Looks(lookup.run, roots=roots, tokenizer=spoken, verify="tell")
+
+    def render(answer: ReplayAnswer) -> Iterator[str | RenderableType]:
+        yield from render_replay(answer)
+        if notable := notable_samples(answer):
+            yield from render_notable(looks.at(answer.attempt, notable[:MOST_SHOWN]), len(notable))
+
     asked = list(asked_steps(lookup, step, batch, attempt))
     code = 0
     for each in asked:
@@ -67,11 +94,12 @@ def replay(
             answer, rebuilt = skipped_answer(each), []
         if out is not None and rebuilt:
             folder = out if len(asked) == 1 else out / f"step={answer.step}"
-            output.say(f"{write_samples(answer, rebuilt, folder)} written")
-        output.answer(answer, render_replay, json=as_json)
+            output.say(f"{write_samples(answer, rebuilt, folder, spell=spell)} written")
+        output.answer(answer, render, json=as_json)
         compared = any(microbatch.recorded is not None for microbatch in answer.microbatches)
         least = InputError.exit_code if answer.damage else 0 if compared else AnswerNo.exit_code
         code = max(code, least, _EXIT_CODES[answer.status])
+    looks.close()
     return code
 
 

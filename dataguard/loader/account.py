@@ -20,6 +20,7 @@ from dataguard.gate.verdict import Skip, Verdict
 from dataguard.loader.answers import GateAnswer, RuleAnswer
 from dataguard.loader.loader import Loader
 from dataguard.loader.shard_proposals import judged_shards
+from dataguard.loader.worst import worst_recorded
 from dataguard.run.begin import propose
 from dataguard.run.events import Proposed
 from dataguard.run.run import Run
@@ -152,5 +153,6 @@ class GateAccount:
             vocab_size=attempt.vocab_size,
             verdicts={verdict.name.lower(): int(n) for verdict, n in zip(Verdict, total.by_verdict, strict=True)},
             rules=tuple(rules),
+            worst=worst_recorded(run, attempt.number, policy),
             halted=halted,
         )

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["GateAnswer", "Mixed", "PlanAnswer", "PlannedSample", "RehearseAnswer", "RuleAnswer"]
+__all__ = ["GateAnswer", "Mixed", "PlanAnswer", "PlannedSample", "RehearseAnswer", "RuleAnswer", "WorstSample"]
 
 
 class Mixed(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +78,19 @@ class RuleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """By reason; sums to `skipped`."""
 
 
+class WorstSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The sample to look at first: the gravest verdict, the most rules that fired, the earliest."""
+
+    step: int
+    rank: int
+    slot: int
+    shard: str
+    row: int
+    """The planned one."""
+    verdict: str
+    rules: tuple[str, ...]
+
+
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the gate said of an attempt."""
 
@@ -89,6 +102,8 @@ class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[str, int]
     """Samples by verdict: pass, flag, mask, substitute, halt."""
     rules: tuple[RuleAnswer, ...]
+    worst: WorstSample | None = None
+    """Null where everything passes; ``dataguard inspect RUN --step N`` shows it."""
     halted: str | None
     """Why the attempt was stopped; the command then ends with 1."""
 

@@ -19,6 +19,7 @@ __all__ = [
     "ReplayMicrobatch",
     "ReplaySample",
     "ReplayStatus",
+    "SamplePreview",
     "SeenAnswer",
     "SeenShard",
     "SeenSource",
@@ -53,6 +54,26 @@ class SkippedBy(msgspec.Struct, frozen=True, kw_only=True):
     """The same by batch, as the event says."""
 
 
+class SamplePreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What the row that a slot is about looks like: on one line, safe to show, cut around the first marked place."""
+
+    shard: str
+    row: int
+    """The planned row, also where the gate refused it; what was delivered instead where the plan withheld it."""
+    size: int
+    """Bytes of the record, tokens of the window."""
+    text: str
+    """Controls, invalid bytes and whatever acts without being seen are escapes; ``⟦...⟧`` stands for what has no text:
+    where a document begins, special tokens, ids outside of the vocabulary. Without a tokenizer, ids of a window."""
+    signal: str | None
+    """The signal that is marked: the first one with a place, of the gravest rule that fired."""
+    spans: tuple[tuple[int, int], ...]
+    """Where: half-open, in bytes or tokens of the sample; the first 100."""
+    num_spans: int
+    problem: str | None
+    """Why it cannot be read, or is not what was delivered; `text` is then empty, or what stands there now."""
+
+
 class InspectedSample(msgspec.Struct, frozen=True, kw_only=True):
     """One slot as it was delivered."""
 
@@ -80,13 +101,17 @@ class InspectedSample(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the rules that fired."""
     headline: dict[str, float | None] | None = None
     """The headline signals, as far as a byte says them; null for what could not be had."""
+    why: tuple[str, ...] = ()
+    """What each of those rules says for this source, in words."""
     signals: dict[str, float] | None = None
     """The policy's signals, to 10 bits; null where they are not kept, as of most that pass."""
+    preview: SamplePreview | None = None
+    """Where it was asked for; null where the slot delivered nothing and nothing was judged."""
 
 
 class InspectAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What every rank was fed at one step, worst first: gravest verdicts, then withheld and substituted slots, then by
-    address.
+    """What every rank was fed at one step, worst first: the gravest verdict, then the most rules that fired, then the
+    furthest beyond their bounds; withheld and substituted slots before those that pass; then by address.
     """
 
     step: int
@@ -111,6 +136,10 @@ class InspectAnswer(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     policy: str | None = None
     """Name of the attempt's policy."""
+    resolutions: dict[str, str] = {}
+    """How far neighbouring values of each headline signal lie apart."""
+    num_samples: int
+    """Recorded of the step (and rank), whether listed or not."""
     samples: tuple[InspectedSample, ...]
 
 
@@ -142,6 +171,14 @@ class ReplaySample(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     problem: str | None = None
     """Why it could not be read, or what differs."""
+    verdict: str | None = None
+    """What the gate says now: pass, flag, mask, substitute or halt; null where nothing is judged."""
+    rules: tuple[str, ...] = ()
+    """Names of the rules that fire."""
+    why: tuple[str, ...] = ()
+    """What each of those rules says for this source, in words."""
+    signals: dict[str, float | None] | None = None
+    """The policy's signals and the headline, in full precision; null for what could not be had."""
 
 
 def rebuilt_digest(digest: str) -> str:

@@ -10,6 +10,7 @@ the answer to "is it the same?" is known. ``unreadable`` is kept for what cannot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ from numpy.typing import NDArray
 from dataguard.core.manifest import ManifestSet
 from dataguard.core.microbatch import NOTHING
 from dataguard.corpus.problems import RowProblem
+from dataguard.gate.rules import Policy
 from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import SlotStatus
 from dataguard.replay.answers import Delivered, ReplayMicrobatch, ReplaySample, ReplayStatus
 from dataguard.replay.rebuild import Rebuilt
+from dataguard.replay.worst import fired_rules
+from dataguard.run.judging import Answers
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX
 
 __all__ = ["compare_microbatch", "worst"]
@@ -39,7 +43,12 @@ def worst(statuses: Sequence[ReplayStatus]) -> ReplayStatus:
 
 
 def compare_microbatch(
-    rebuilt: Rebuilt, records: NDArray[np.void], *, manifests: ManifestSet, source_names: Sequence[str]
+    rebuilt: Rebuilt,
+    records: NDArray[np.void],
+    *,
+    manifests: ManifestSet,
+    source_names: Sequence[str],
+    policy: Policy | None = None,
 ) -> ReplayMicrobatch:
     """Compare one rebuilt microbatch with its records.
 
@@ -47,10 +56,12 @@ def compare_microbatch(
     ----------
     records
         RANKED_RECORD of this microbatch; none where the index has no record of it.
+    policy
+        Of the attempt: what rule bits mean.
     """
     by_slot = {int(record["slot"]): record for record in records}
     samples = tuple(
-        _sample(rebuilt, i, by_slot.get(slot), manifests, source_names)
+        _sample(rebuilt, i, by_slot.get(slot), manifests, source_names, policy)
         for i, slot in enumerate(rebuilt.planned.slot.tolist())
     )
     status = worst([sample.status for sample in samples])
@@ -70,7 +81,14 @@ def compare_microbatch(
     )
 
 
-def _sample(rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, source_names: Sequence[str]) -> ReplaySample:
+def _sample(
+    rebuilt: Rebuilt,
+    i: int,
+    record: Any,
+    manifests: ManifestSet,
+    source_names: Sequence[str],
+    policy: Policy | None,
+) -> ReplaySample:
     planned, microbatch = rebuilt.planned, rebuilt.microbatch
     problem = rebuilt.problems.get(i)
     digest = microbatch.digests[i][:8]
@@ -78,10 +96,11 @@ def _sample(rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, sourc
     if status in {"exact", "withheld"} and record is not None and (other := other_verdict(rebuilt, i, record)):
         status, why = "differs", other
     substituted = planned.status[i] == SlotStatus.SUBSTITUTED
+    source = source_names[int(planned.source[i])]
     return ReplaySample(
         slot=int(planned.slot[i]),
         position=int(planned.position[i]),
-        source=source_names[int(planned.source[i])],
+        source=source,
         shard=manifests.shard_name(int(planned.shard[i])),
         row=int(planned.row[i]),
         delivered=Delivered(
@@ -94,7 +113,28 @@ def _sample(rebuilt: Rebuilt, i: int, record: Any, manifests: ManifestSet, sourc
         recorded=None if record is None else record["digest"].tobytes().hex(),
         length=int(microbatch.lengths[i]),
         problem=why,
+        **_said(rebuilt.answers, i, source, policy),
     )
+
+
+def _said(answers: Answers | None, i: int, source: str, policy: Policy | None) -> dict[str, Any]:
+    """What the gate says of a slot now; nothing where it judged no row of it."""
+    if answers is None or policy is None or not answers.judged[i]:
+        return {}
+    signals = {
+        name: None if isnan(value) else value
+        for names, values in ((answers.headline, answers.headline_values), (answers.signals, answers.signal_values))
+        for name, value in zip(names, values[i].tolist(), strict=True)
+    }
+    bits = int(answers.rules[i])
+    rules = tuple(rule.name for rule in policy.rules if bits >> rule.bit & 1)
+    said = {rule.name: rule.text for rule in fired_rules(policy, rules, source, signals)}
+    return {
+        "verdict": Verdict(int(answers.verdict[i])).name.lower(),
+        "rules": rules,
+        "why": tuple(said[name] for name in rules),
+        "signals": signals,
+    }
 
 
 def _judge(

@@ -1,14 +1,14 @@
 """What was every rank fed at a step, worst first?
 
 Answered from the index alone: the corpus may be gone. Verdicts are those that were recorded; the policy's copy gives
-rules their names. The gravest verdicts come first, then slots that did not deliver their planned sample, then all
-others by address.
+rules their names. Samples come in the order of `worst`: the gravest verdict, the most rules that fired, the furthest
+beyond their bounds; then slots that did not deliver their planned sample, then all others by address.
 """
 
 from __future__ import annotations
 
 from math import isnan
-from typing import Any
+from typing import Any, Literal
 
 from dataguard.core.manifest import ManifestSet
 from dataguard.errors import RunDamaged
@@ -17,17 +17,32 @@ from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import SlotStatus
 from dataguard.replay.answers import Delivered, InspectAnswer, InspectedSample, SkippedBatch
 from dataguard.replay.lookup import Found, Lookup
-from dataguard.run.headline import decode
+from dataguard.replay.worst import Fired, fired_rules
+from dataguard.run.headline import decode, scale_of
 from dataguard.run.policies import policy_of
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX, headline_fields, signal_fields
 
-__all__ = ["inspect_step"]
+__all__ = ["Order", "inspect_step"]
+
+Order = Literal["worst", "slot"]
+"""``worst`` first, or by address: rank, microbatch, slot."""
 
 
 def inspect_step(
-    lookup: Lookup, label: int, *, attempt: int | None = None, rank: int | None = None
+    lookup: Lookup,
+    label: int,
+    *,
+    attempt: int | None = None,
+    rank: int | None = None,
+    order: Order = "worst",
+    limit: int | None = None,
 ) -> InspectAnswer | SkippedBatch:
     """What was delivered at a step (in the trainer's labels), or by what it was skipped.
+
+    Parameters
+    ----------
+    limit
+        List so many samples, the first ones in the order asked for.
 
     Raises
     ------
@@ -41,8 +56,10 @@ def inspect_step(
     stream_names = run.stream_of(found.attempt.number).source_names
     manifests = run.stream_of(found.attempt.number).manifest_set
     policy, notes = _policy(lookup, found.attempt.number)
-    samples = [_sample(record, stream_names, manifests, policy) for record in found.records.records]
-    samples.sort(key=_order)
+    judged = [_sample(record, stream_names, manifests, policy) for record in found.records.records]
+    judged.sort(key=_by_worst if order == "worst" else _by_address)
+    samples = [sample for sample, _ in judged]
+    headline = headline_fields(found.records.records.dtype)
     geometry = found.attempt.geometry
     # A jump moves every later batch; a hole moves nothing, so only what lies in this batch matters to it.
     jumps = run.document.skip_mode == "jump"
@@ -64,8 +81,13 @@ def inspect_step(
         damage=tuple(found.records.damage),
         notes=(*found.records.torn, *found.records.damage, *run.problems(), *notes),
         policy=None if policy is None else policy.name,
-        samples=tuple(samples),
+        resolutions={name: scale_of(name).resolution for name in headline},
+        num_samples=len(samples),
+        samples=tuple(samples if limit is None else samples[:limit]),
     )
+
+
+_Judged = tuple[InspectedSample, tuple[Fired, ...]]
 
 
 def _missing(found: Found, rank: int | None) -> tuple[int, ...]:
@@ -86,38 +108,52 @@ def _policy(lookup: Lookup, attempt: int) -> tuple[Policy | None, tuple[str, ...
         return None, (str(error).replace("\n", ";"),)
 
 
-def _order(sample: InspectedSample) -> tuple[int, bool, int, int, int]:
+def _by_address(each: _Judged) -> tuple[int, int, int]:
+    sample, _ = each
+    return sample.rank, sample.microbatch, sample.slot
+
+
+def _by_worst(each: _Judged) -> tuple[float, ...]:
+    sample, fired = each
     grave = 0 if sample.verdict is None else Verdict[sample.verdict.upper()]
-    return -grave, sample.status == "live", sample.rank, sample.microbatch, sample.slot
+    beyond = max((rule.beyond for rule in fired), default=0.0)
+    return -grave, -len(sample.rules), -beyond, sample.status == "live", *_by_address(each)
 
 
-def _verdict(record: Any, policy: Policy | None) -> dict[str, Any]:
-    """What the gate said, where it said anything."""
+def _verdict(record: Any, source: str, policy: Policy | None) -> tuple[dict[str, Any], tuple[Fired, ...]]:
+    """What the gate said, where it said anything, and the rules that fired."""
     headline, signals = headline_fields(record.dtype), signal_fields(record.dtype)
     bytes_ = {name: int(record[HEADLINE_PREFIX + name]) for name in headline}
     if not any(bytes_.values()):
-        return {}
+        return {}, ()
     names = {} if policy is None else {rule.bit: rule.name for rule in policy.rules}
     bits = int(record["rules"])
     kept = {name: float(record[SIGNAL_PREFIX + name]) for name in signals}
-    return {
+    kept = {name: value for name, value in kept.items() if not isnan(value)}
+    told = {name: float(decode(name, byte)) if byte else None for name, byte in bytes_.items()}
+    rules = tuple(names.get(bit, f"rule {bit}") for bit in range(bits.bit_length()) if bits >> bit & 1)
+    fired = () if policy is None else fired_rules(policy, rules, source, {**told, **kept})
+    said = {rule.name: rule.text for rule in fired}
+    answer = {
         "verdict": Verdict(int(record["verdict"])).name.lower(),
-        "rules": tuple(names.get(bit, f"rule {bit}") for bit in range(bits.bit_length()) if bits >> bit & 1),
-        "headline": {name: float(decode(name, byte)) if byte else None for name, byte in bytes_.items()},
-        "signals": {name: value for name, value in kept.items() if not isnan(value)} or None,
+        "rules": rules,
+        "why": tuple(said.get(name, "") for name in rules) if said else (),
+        "headline": told,
+        "signals": kept or None,
     }
+    return answer, fired
 
 
-def _sample(
-    record: Any, source_names: tuple[str, ...], manifests: ManifestSet, policy: Policy | None
-) -> InspectedSample:
+def _sample(record: Any, source_names: tuple[str, ...], manifests: ManifestSet, policy: Policy | None) -> _Judged:
     shard = int(record["delivered_shard"])
-    return InspectedSample(
+    source = source_names[int(record["source"])]
+    said, fired = _verdict(record, source, policy)
+    sample = InspectedSample(
         rank=int(record["rank"]),
         microbatch=int(record["microbatch"]),
         slot=int(record["slot"]),
         position=int(record["position"]),
-        source=source_names[int(record["source"])],
+        source=source,
         shard=manifests.shard_name(int(record["shard"])),
         row=int(record["row"]),
         status=SlotStatus(int(record["status"])).name.lower(),
@@ -125,5 +161,6 @@ def _sample(
         event=int(record["event"]) or None,
         length=int(record["length"]),
         digest=record["digest"].tobytes().hex(),
-        **_verdict(record, policy),
+        **said,
     )
+    return sample, fired

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from dataguard.errors import WriteFailed
 from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, SkippedBatch
@@ -12,6 +14,7 @@ from dataguard.replay.compare import compare_microbatch, worst
 from dataguard.replay.lookup import Found, Lookup
 from dataguard.replay.rebuild import Rebuilder, Rebuilt
 from dataguard.run.atomic import publish
+from dataguard.score.registry import SIGNALS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,12 +98,23 @@ def _compared(rebuilder: Rebuilder, found: Found, rank: int | None) -> Iterator[
                 own,
                 manifests=rebuilder.stream.manifest_set,
                 source_names=rebuilder.stream.source_names,
+                policy=None if rebuilder.judge is None else rebuilder.judge.policy,
             ),
         )
 
 
-def write_samples(answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path) -> Path:
-    """Write ``OUT/samples.parquet``: address, sample, status, digests, and the text (bytes) or ids of each slot.
+def write_samples(
+    answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path, *, spell: Callable[[NDArray[Any]], bytes] | None = None
+) -> Path:
+    """Write ``OUT/samples.parquet``: a row a slot.
+
+    Columns: address, sample, status, digests; what the gate says now (verdict, rules, and a column for each signal of
+    the policy and the headline, in full precision; absent without a policy); the text (bytes) or ids.
+
+    Parameters
+    ----------
+    spell
+        Gives the text of the ids of a window, which is written beside them.
 
     Raises
     ------
@@ -114,7 +128,7 @@ def write_samples(answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path) -> Pa
     except OSError as error:
         raise WriteFailed(f"{out} cannot be made", found=error.strerror, todo="name another folder with -o") from error
     path = out / "samples.parquet"
-    table = _table(answer, rebuilt)
+    table = _table(answer, rebuilt, spell)
 
     def write(stream: object) -> None:
         pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
@@ -123,17 +137,24 @@ def write_samples(answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path) -> Pa
     return path
 
 
-def _table(answer: ReplayAnswer, rebuilt: list[Rebuilt]) -> pa.Table:
+def _table(answer: ReplayAnswer, rebuilt: list[Rebuilt], spell: Callable[[NDArray[Any]], bytes] | None) -> pa.Table:
     import pyarrow as pa
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     windows = any(each.microbatch.ids is not None for each in rebuilt)
+    judged = any(each.answers is not None for each in rebuilt)
+    signals = dict.fromkeys(name for m in answer.microbatches for s in m.samples for name in s.signals or ())
     for each, compared in zip(rebuilt, answer.microbatches, strict=True):
         microbatch = each.microbatch
         for i, sample in enumerate(compared.samples):
-            content = (
-                microbatch.records[i] if microbatch.records is not None else microbatch.ids[i].tolist()  # type: ignore[index]
-            )
+            content: dict[str, Any]
+            if microbatch.ids is None:
+                assert microbatch.records is not None
+                content = {"text": microbatch.records[i]}
+            else:
+                content = {"ids": microbatch.ids[i].tolist()}
+                if spell is not None:
+                    content["text"] = spell(microbatch.ids[i]) if microbatch.lengths[i] else b""
             rows.append(
                 {
                     "step": answer.step,
@@ -149,7 +170,10 @@ def _table(answer: ReplayAnswer, rebuilt: list[Rebuilt]) -> pa.Table:
                     "status": sample.status,
                     "digest": sample.digest,
                     "recorded_digest": sample.recorded,
-                    "ids" if windows else "text": content,
+                    "verdict": sample.verdict,
+                    "rules": sample.rules,
+                    **(sample.signals or {}),
+                    **content,
                 }
             )
     integers = ("step", "rank", "microbatch", "slot", "position", "row", "delivered_row")
@@ -160,5 +184,9 @@ def _table(answer: ReplayAnswer, rebuilt: list[Rebuilt]) -> pa.Table:
             *("delivered_shard", "delivered_row", "status", "digest", "recorded_digest"),
         )
     ]
-    fields.append(pa.field("ids", pa.list_(pa.int64())) if windows else pa.field("text", pa.large_binary()))
+    if judged:
+        fields += [pa.field("verdict", pa.string()), pa.field("rules", pa.list_(pa.string()))]
+        fields += [pa.field(name, pa.int64() if SIGNALS[name].whole else pa.float64()) for name in signals]
+    fields += [pa.field("ids", pa.list_(pa.int64()))] if windows else []
+    fields += [pa.field("text", pa.large_binary())] if not windows or spell is not None else []
     return pa.Table.from_pylist(rows, schema=pa.schema(fields, metadata={"dataguard.samples": "1"}))

@@ -57,11 +57,11 @@ def render_rehearse(answer: RehearseAnswer) -> Iterator[str | Table]:
     ratio = f" ({answer.storage_bytes / answer.corpus_bytes:.2f} times the corpus)" if answer.corpus_bytes else ""
     yield f"{answer.storage_bytes / 1e6:,.1f} MB read from the shards{ratio}"
     if answer.gate is not None:
-        yield from _gate(answer.gate)
+        yield from _gate(answer.gate, answer.run)
     yield from (f"note: {note}" for note in answer.notes)
 
 
-def _gate(gate: GateAnswer) -> Iterator[str | Table]:
+def _gate(gate: GateAnswer, run: str) -> Iterator[str | Table]:
     """The closing account of the gate."""
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in gate.verdicts.items() if count) or "nothing"
     yield f"policy {gate.policy} ({gate.policy_digest[:16]}) judged: {told}"
@@ -79,6 +79,12 @@ def _gate(gate: GateAnswer) -> Iterator[str | Table]:
         for rule in gate.rules
     )
     yield table(columns, rows, right=("evaluated", "fired", "skipped"))
+    worst = gate.worst
+    if worst is not None:
+        yield (
+            f"worst: step {worst.step:,}, rank {worst.rank}, slot {worst.slot}: {worst.verdict} by "
+            f"{', '.join(worst.rules)}, {worst.shard}:{worst.row}; see dataguard inspect {run} --step {worst.step}"
+        )
 
 
 def render_tidied(answer: TidiedAttempt) -> Iterator[str]:

@@ -61,6 +61,9 @@ def render_inspect(answer: InspectAnswer | SkippedBatch) -> Iterator[str | Table
         )
         for sample in answer.samples
     )
+    left_out = answer.num_samples - len(answer.samples)
+    if left_out:
+        yield f"the first {len(answer.samples):,} of {answer.num_samples:,} samples"
     judged = ("verdict", "rules") if answer.policy else ()
     columns = (
         "rank",

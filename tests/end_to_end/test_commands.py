@@ -114,13 +114,17 @@ def test_inspect_for_people(told) -> None:
     lines = told.done["inspect 17"].stdout.splitlines()
     assert lines[0] == "step 17, attempt 1 (live): batch 17; positions 272:288, global batch 16 over 4 ranks"
     assert lines[1].split()[:3] == ["rank", "microbatch", "slot"]
-    assert [line.split()[:3] for line in lines[2:]] == [["1", str(i // 2), str(4 + i)] for i in range(4)]
+    assert [line.split()[:3] for line in lines[2:6]] == [["1", str(i // 2), str(4 + i)] for i in range(4)]
+    assert lines[6] == ""
+    assert lines[7::2] == [f"slot {4 + i}" for i in range(4)], "each with a line of what it holds"
+    assert all(line.startswith("  ") and line.strip() for line in lines[8::2])
 
 
 REPLAY_KEYS = ["step", "batch", "attempt", "status", "microbatches", "skips", "damage", "notes"]
 MICROBATCH_KEYS = ["rank", "microbatch", "status", "digest", "recorded", "samples"]
 SAMPLE_KEYS = [
-    *("slot", "position", "source", "shard", "row", "delivered", "status", "digest", "recorded", "length", "problem")
+    *("slot", "position", "source", "shard", "row", "delivered", "status", "digest", "recorded", "length", "problem"),
+    *("verdict", "rules", "why", "signals"),
 ]
 
 
