@@ -293,7 +293,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """... and from here on drifted."""
     moved_change: float
     drifted_change: float
-    """Likewise of the change of a source's share, whatever its sign."""
+    """Likewise of the change of a source's share, whatever its sign, and of the records that it lost."""
     drifted: bool
     sources: tuple[DriftedSource, ...]
     signals: tuple[DriftedSignal, ...]
@@ -316,7 +316,7 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     policy_digest: str
     remarks: tuple[str, ...]
-    """What whoever reads this should know: rules that were skipped everywhere, a warning of the policy."""
+    """What whoever reads this should know: what drifted, rules that were skipped everywhere, the policy's warning."""
     profile: str
     """Digest of the reference profile that outliers were judged by."""
     profile_given: bool

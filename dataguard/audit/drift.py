@@ -4,13 +4,15 @@ For each source and signal that both profiles hold, the population stability ind
 ``sum (now - then) ln(now / then)`` over their shares: by common practice 0.1 is a shift and 0.25 a large one. What
 chance alone would give, about (bins - 1) (1 / records then + 1 / records now), is told from a shift by a factor of 3.
 
-And for each source its share of all records: a source of which two fifths are gone since last time is told, whatever
-its records look like.
+And for each source its share of all records and their number: a source of which two fifths are gone since last time is
+told, whatever its records look like, and also where it is nearly all there is, so that its share hardly moves. That
+there are more records is growth and no drift, as long as the shares stay.
 """
 
 from __future__ import annotations
 
-from math import log
+from fractions import Fraction
+from math import log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from dataguard.audit.documents import Drift, DriftedSignal, DriftedSource
 from dataguard.score.profile import Profile, SignalProfile
 
-__all__ = ["DRIFTED_CHANGE", "DRIFTED_PSI", "MOVED_CHANGE", "MOVED_PSI", "drift_of", "psi_of"]
+__all__ = ["DRIFTED_CHANGE", "DRIFTED_PSI", "MOVED_CHANGE", "MOVED_PSI", "drift_of", "drift_told", "psi_of"]
 
 MOVED_PSI, DRIFTED_PSI = 0.1, 0.25
 MOVED_CHANGE, DRIFTED_CHANGE = 0.1, 0.25
@@ -27,11 +29,20 @@ _NUM_BINS = 10
 _LEAST_SHARE = 1e-4
 """An empty bin counts as this much, so that the index stays finite."""
 _BEYOND_CHANCE = 3
+_FEW = 3
 _COUNTED_BY = {"text": "length_bytes", "tokens": "length_tokens"}
 
 
-def drift_of(now: Profile, then: Profile) -> Drift:
-    """How far a profile is from an earlier one."""
+def drift_of(now: Profile, then: Profile, *, sample: Fraction = Fraction(1)) -> Drift:
+    """How far a profile is from an earlier one.
+
+    Parameters
+    ----------
+    now, then
+        Both profiles.
+    sample
+        The share of the corpus that `now` was made of: so many times more records are taken to be there.
+    """
     signals: list[DriftedSignal] = []
     num_compared = 0
     for source in now.sources:
@@ -52,7 +63,7 @@ def drift_of(now: Profile, then: Profile) -> Drift:
                         state=state,
                     )
                 )
-    sources = _sources(now, then)
+    sources = _sources(now, then, sample)
     signals.sort(key=lambda entry: (-entry.psi, entry.source.encode(), entry.signal))
     return Drift(
         baseline=then.digest,
@@ -66,6 +77,22 @@ def drift_of(now: Profile, then: Profile) -> Drift:
         sources=sources,
         signals=tuple(signals),
     )
+
+
+def drift_told(drift: Drift) -> list[str]:
+    """What nobody may overlook, in words: sources that are new, gone or drifted, and signals that drifted."""
+    told = [
+        f"drift: source {source.source} is {source.state}: {source.records_then:,} records then and "
+        f"{source.records_now:,} now, {source.share_then:.1%} of all then and {source.share_now:.1%} now"
+        for source in drift.sources
+        if source.state in {"drifted", "gone", "new"}
+    ]
+    drifted = [signal for signal in drift.signals if signal.state == "drifted"]
+    if drifted:
+        named = ", ".join(f"{signal.signal} of {signal.source}" for signal in drifted[:_FEW])
+        more = f" and {len(drifted) - _FEW:,} more" if len(drifted) > _FEW else ""
+        told.append(f"drift: {len(drifted):,} signals of {drift.num_compared:,} have drifted: {named}{more}")
+    return told
 
 
 def psi_of(now: SignalProfile, then: SignalProfile) -> tuple[float, int]:
@@ -96,7 +123,7 @@ def _buckets(signal: SignalProfile) -> tuple[NDArray[np.int64], NDArray[np.int64
     return np.cumsum(np.array(signal.steps, np.int64)), np.array(signal.counts, np.int64)
 
 
-def _sources(now: Profile, then: Profile) -> tuple[DriftedSource, ...]:
+def _sources(now: Profile, then: Profile, sample: Fraction) -> tuple[DriftedSource, ...]:
     counts_now, counts_then = _records(now), _records(then)
     all_now, all_then = sum(counts_now.values()), sum(counts_then.values())
     entries = []
@@ -108,8 +135,11 @@ def _sources(now: Profile, then: Profile) -> tuple[DriftedSource, ...]:
         state: Literal["same", "moved", "drifted", "new", "gone"] = "same"
         if not records_then or not records_now:
             state = "gone" if records_then else "new"
-        elif abs(change) >= MOVED_CHANGE:
-            state = "drifted" if abs(change) >= DRIFTED_CHANGE else "moved"
+        else:
+            lost = 1 - float(records_now / sample) / records_then
+            # the number of records in a sample is known but for chance
+            moved = max(abs(change), lost if sample == 1 or lost > _BEYOND_CHANCE / sqrt(records_now) else 0)
+            state = "drifted" if moved >= DRIFTED_CHANGE else "moved" if moved >= MOVED_CHANGE else "same"
         entries.append(
             DriftedSource(
                 source=name,

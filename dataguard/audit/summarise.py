@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from dataguard.audit.documents import (
     WorstRecord,
     WorstShard,
 )
-from dataguard.audit.drift import drift_of
+from dataguard.audit.drift import drift_of, drift_told
 from dataguard.audit.duplicates_account import DuplicatesTally
 from dataguard.audit.folder import AuditHeader
 from dataguard.audit.job import Job
@@ -100,12 +101,15 @@ def summarise(facts: Facts) -> AuditSummary:
         facts.shard_verdicts,
         fail_on_flag="flag" in facts.header.fail_on,
     )
-    drift = drift_of(facts.profile, facts.baseline) if facts.baseline is not None else None
+    drift = None
+    if facts.baseline is not None:
+        drift = drift_of(facts.profile, facts.baseline, sample=Fraction(facts.header.sample))
     verdict, exit_code, reasons = _verdict(facts, rules, damaged, unreachable, unbalanced, drift)
     weights = parse_weights(facts.header.weights, facts.names.sources)
     withheld_bytes = dict(zip(facts.names.sources, facts.tally.withheld_bytes.tolist(), strict=True))
     mixture = mixture_of(sources, withheld_bytes, weights)
-    remarks = [f"policy {facts.policy.name}, {problem.told()}" for problem in facts.gate.remarks]
+    told = drift_told(drift) if drift is not None else []
+    remarks = [*told, *(f"policy {facts.policy.name}, {problem.told()}" for problem in facts.gate.remarks)]
     return AuditSummary(
         verdict=verdict,  # type: ignore[arg-type]
         account=totals,

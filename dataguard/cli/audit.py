@@ -128,6 +128,8 @@ def audit(
         raise
     output.answer(summary, render_audit, json=as_json)
     reasons = "; ".join(summary.reasons) or "no rule fired beyond its allowance"
+    if summary.drift is not None and summary.drift.drifted:
+        reasons += "; BUT the corpus has drifted from the baseline" if not summary.exit_code else ""
     output.say(f"{summary.verdict}: {reasons}; see {out}/report.html")
     if summary.account.unreadable:
         output.say("once that is mended, the same command with --resume reads again what could not be read")

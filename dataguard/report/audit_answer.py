@@ -125,10 +125,10 @@ def _worst(summary: AuditSummary) -> Table:
 def _drift(drift: Drift) -> Iterator[str | Table]:
     odd = [source for source in drift.sources if source.state != "same"]
     num_moved = len(drift.signals)
-    yield f"drift: {num_moved:,} of {drift.num_compared:,} signals moved, {len(odd):,} sources changed their share"
+    yield f"drift: {num_moved:,} of {drift.num_compared:,} signals moved, {len(odd):,} sources changed"
     yield from (
-        f"  source {printable(source.source)} {source.state}: {source.share_then:.2%} of the records, now "
-        f"{source.share_now:.2%}"
+        f"  source {printable(source.source)} {source.state}: {source.records_then:,} records, now "
+        f"{source.records_now:,}; {source.share_then:.2%} of all, now {source.share_now:.2%}"
         for source in odd[:_FEW]
     )
     yield from (

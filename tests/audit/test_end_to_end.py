@@ -71,6 +71,22 @@ def test_windows_of_another_length_are_not_withheld_by_mistake(tmp_path: Path) -
         read_withhold_file(listed, seq_len=128)
 
 
+def test_a_list_of_text_and_windows_is_taken_by_a_run_of_either(tmp_path: Path) -> None:
+    """Rows of the source that a run leaves out by its weight are in the list, and in nobody's way."""
+    jsonl(tmp_path / "web/a.jsonl", [*PROSE[:30], PERIODIC, *PROSE[30:40]])
+    npy(tmp_path / "ids/a.npy", [*range(640), *([7] * 64), *range(64 * 9)])
+    dataguard("manifest", "build", "web", "ids", "-o", "M.parquet", cwd=tmp_path)
+    dataguard("audit", "M.parquet", "-o", "AUDIT", "--seq-len", "64", cwd=tmp_path, code=1)
+    assert read_withhold_file(tmp_path / "AUDIT/withhold.parquet") == [("ids/a.npy", 10), ("web/a.jsonl", 30)]
+    words = ["rehearse", "M.parquet", "--seed", "7", "--global-batch", "4", "--world-size", "1", "--microbatch-size"]
+    words += ["4", "--steps", "6", "--withhold", "AUDIT/withhold.parquet", "--run"]
+    windows = ["--form", "window", "--seq-len", "64", "--weight", "web=0", "--weight", "ids=1"]
+    dataguard(*words, "W", *windows, cwd=tmp_path)
+    assert "quarantined" in dataguard("where", "W", "ids/a.npy:10", "--json", cwd=tmp_path, code=None).stdout
+    dataguard(*words, "D", "--weight", "web=1", "--weight", "ids=0", cwd=tmp_path)
+    assert "quarantined" in dataguard("where", "D", "web/a.jsonl:30", "--json", cwd=tmp_path, code=None).stdout
+
+
 def test_sources_of_a_manifest_may_lie_elsewhere_now(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "in")
     dataguard("manifest", "build", folder / "web", "-o", tmp_path / "M.parquet")
