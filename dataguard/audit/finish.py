@@ -151,6 +151,8 @@ def finish(finishing: Finishing) -> AuditSummary:
     )
     if finishing.render is not None:
         folder.publish(folder.report, finishing.render(folder, finishing.header, summary, finishing.job.corpus))
+    else:
+        folder.report.unlink(missing_ok=True)  # one of an answer that this one replaces
     content = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
     folder.publish(folder.summary, content)
     if not any(problem.may_be_mended for problem in first.problems):

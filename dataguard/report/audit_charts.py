@@ -211,14 +211,16 @@ def _lines(
     else:
         for number, conditions in by_source.items():
             lines += [(edge, number) for each in conditions for edge in _edges(each, None if given else rows[number])]
-    alone = common and not moving and len(rule.conditions) == 1
+    minimum = len(rule.conditions) > 1 and all(condition.on_length for condition in every[0])
+    holds = every[0][0].possible() if common and not moving and not minimum and len(every[0]) == 1 else ()
     return {
         "name": visible(rule.name),
         "action": rule.action,
         "text": " and ".join(map(str, rule.conditions)),
-        "minimum": all(condition.on_length for condition in every[0]) and len(rule.conditions) > 1,
+        "minimum": minimum,
+        "alone": len(rule.conditions) == 1,
         "lines": list(dict.fromkeys(lines)),
-        "inside": [(each.low, each.high) for each in every[0][0].possible()] if alone else [],
+        "inside": [(each.low, each.high) for each in holds],
     }
 
 

@@ -18,7 +18,7 @@ from dataguard.errors import InputError, RunDamaged, UsageError
 from dataguard.gate.policy import read_policy
 from dataguard.report.audit_charts import charts_of, outliers_in
 from dataguard.report.audit_records import read_records
-from dataguard.report.audit_view import AuditView, places_of, rules_of_shards, view_of
+from dataguard.report.audit_view import places_of, rules_of_shards, view_of
 from dataguard.report.html import page
 from dataguard.run.layout import Layout
 from dataguard.score.profile import read_profile
@@ -55,7 +55,9 @@ def audit_page(folder: AuditFolder, header: AuditHeader, summary: AuditSummary, 
         ) from error
     view = view_of(summary, policy, header.asked, contents, rules_in)
     charts = charts_of(summary, policy, profile, outliers)
-    return page("audit/page.html", _facts(view, header), data=charts, charts=bool(charts["signals"]))
+    has_charts = bool(charts["signals"])
+    facts = {"view": view, "summary": summary, "has_charts": has_charts}
+    return page("audit/page.html", facts, data=charts, charts=has_charts)
 
 
 def page_of_folder(path: str | os.PathLike[str], roots: Mapping[str, str] | None = None) -> tuple[bytes, AuditSummary]:
@@ -94,7 +96,3 @@ def page_of_folder(path: str | os.PathLike[str], roots: Mapping[str, str] | None
         )
     summary = read_summary(folder.summary)
     return audit_page(folder, header, summary, Corpus.open(folder.manifest, roots)), summary
-
-
-def _facts(view: AuditView, header: AuditHeader) -> dict[str, object]:
-    return {"view": view, "summary": view.summary, "header": header}

@@ -123,7 +123,8 @@ def shown_record(
     """
     bounds = _bounds(rules, source, policy)
     shows: list[Shown] = []
-    within = f", in the first {MOST_BYTES >> 20} MiB" if isinstance(content, bytes) and len(content) > MOST_BYTES else ""
+    is_cut = isinstance(content, bytes) and len(content) > MOST_BYTES
+    within = f", in the first {MOST_BYTES >> 20} MiB" if is_cut else ""
     known: set[bytes] = set()
     for signal, why in bounds.items():
         if len(shows) == _MOST_PREVIEWS:

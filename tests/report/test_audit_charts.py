@@ -130,8 +130,11 @@ def test_bounds_are_drawn_where_they_are(charts: dict[str, Any]) -> None:
     assert place == pytest.approx(np.log10(33))
     (rule,) = charts["length_bytes"]["rules"]
     assert (rule["name"], rule["minimum"], rule["inside"]) == ("entropy", True, [])
-    assert charts["byte_entropy"]["rules"][0]["inside"] == [], "it holds together with another condition alone"
+    (entropy,) = charts["byte_entropy"]["rules"]
+    assert entropy["alone"] is False, "it counts only together with another condition"
+    assert [[low, round(high, 9) if high else high] for low, high in entropy["inside"]] == [[0.0, 2.0], [7.2, 8.0]]
     (mask,) = charts["byte_periodic_repeats"]["rules"]
+    assert mask["alone"] is True
     assert mask["inside"] == [[pytest.approx(np.log10(33)), None]]
     assert charts["byte_entropy"]["num_bins"] * charts["byte_entropy"]["width"] >= 7.2
 

@@ -127,6 +127,10 @@ def test_the_page_is_written_before_the_answer(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_audit(request(tmp_path / "out", folder), LocalEngine(1), render=fails)
     assert not (tmp_path / "out/summary.json").exists()
+    shutil.copytree(tmp_path / "out", tmp_path / "other")
+    (tmp_path / "other/report.html").write_bytes(b"of another answer")
+    run_audit(request(tmp_path / "other", folder, resume=True), LocalEngine(1))
+    assert not (tmp_path / "other/report.html").exists()
     run_audit(request(tmp_path / "out", folder, resume=True), LocalEngine(1), render=audit_page)
     whole = (tmp_path / "out/report.html").read_bytes()
     assert whole == page_of_folder(tmp_path / "out")[0]
@@ -157,7 +161,9 @@ def test_nothing_checked_is_told_as_that(tmp_path: Path) -> None:
     done = audit_of(tmp_path / "out", tmp_path / "in", vocab_size=None)
     page = Read(done.report.read_bytes())
     assert "Nothing was checked" in page.words
-    assert "No record was scored" in page.text
+    assert "No record was scored, so nothing is known of this corpus." in page.text
+    assert "No record was scored, so there is nothing to draw." in page.text
+    assert not [attrs for _, attrs in page.tags if attrs.get("id") in {"signal", "chart", "numbers"}]
     assert [attrs.get("type") for attrs, _ in page.scripts] == ["application/json", None], "no chart, no plotly.js"
 
 

@@ -77,7 +77,7 @@ def test_the_gravest_rule_that_has_a_place_comes_first() -> None:
         "marked: top_2gram_char_fraction (top_2grams: above 0.2)",
     ]
     (whole,) = shown_record(b"short", ("words",), "web", policy, vocab_size=None)
-    assert whole.what == "nothing to mark: no rule that fired has a place in the record"
+    assert whole.what == "nothing to mark: no rule that fired has a place there"
     assert str(whole.html) == "short"
     (beginning,) = shown_record(SCRIPT.encode(), (), "web", policy, vocab_size=None)
     assert beginning.what == "its beginning"
@@ -105,8 +105,10 @@ def test_ids_are_marked_as_they_stand() -> None:
     assert "<mark>" not in str(unknown.html)
 
 
-def test_of_a_long_record_the_beginning_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataguard.report.audit_records.MOST_BYTES", 1 << 20)
+def test_of_a_long_record_the_beginning_is_looked_at() -> None:
     text = PERIODIC.encode() * (1 << 19)
+    late_lines = b"\n".join(b"%07d" % number for number in range(150_000)) + b"\nagain" * 1000
+    (late,) = shown_record(late_lines, ("dup_lines",), "web", named_policy("default"), vocab_size=None)
+    assert late.what == "nothing to mark, in the first 1 MiB: no rule that fired has a place there"
     (shown,) = shown_record(text, ("byte_periods",), "web", named_policy("default"), vocab_size=None)
     assert shown.what == "marked: byte_periodic_repeats, in the first 1 MiB (byte_periods: at least 32)"

@@ -72,10 +72,10 @@
   const chosen = find("#signal");
   const sources = find("#sources");
   const FEW = 12;
-  const ROW = 58;
+  const ROW = 62;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const LIGHT = { ink: "#20242a", soft: "#62676f", line: "#e3e1da", bar: "#7f9fa6", flag: "#b97a12", grave: "#ad3b33" };
-  const DARK = { ink: "#e4e3df", soft: "#9ba2aa", line: "#2d333a", bar: "#5d858d", flag: "#dfb25f", grave: "#ec8d84" };
+  const LIGHT = { ink: "#20242a", soft: "#62676f", line: "#e3e1da", bar: "#7f9fa6", flag: "#b97a12", grave: "#ad3b33", flagSoft: "#dfbe85", graveSoft: "#dba19b" };
+  const DARK = { ink: "#e4e3df", soft: "#9ba2aa", line: "#2d333a", bar: "#5d858d", flag: "#dfb25f", grave: "#ec8d84", flagSoft: "#8c7242", graveSoft: "#96605b" };
 
   const value = (signal, place) =>
     signal.scale === "log" ? Math.sign(place) * (10 ** Math.abs(place) - 1) : place;
@@ -87,14 +87,11 @@
   const isGrave = (action) => action !== "flag";
   const tone = (signal, bin, colours) => {
     const middle = signal.start + (bin + 0.5) * signal.width;
-    let found = colours.bar;
-    for (const rule of signal.rules) {
-      const beyond = rule.inside.some(([low, high]) => (low === null || middle >= low) && (high === null || middle <= high));
-      if (!beyond) continue;
-      if (isGrave(rule.action)) return colours.grave;
-      found = colours.flag;
-    }
-    return found;
+    const holding = signal.rules.filter((rule) =>
+      rule.inside.some(([low, high]) => (low === null || middle >= low) && (high === null || middle <= high)));
+    const order = [[true, true, "grave"], [true, false, "flag"], [false, true, "graveSoft"], [false, false, "flagSoft"]];
+    const found = order.find(([alone, grave]) => holding.some((rule) => rule.alone === alone && isGrave(rule.action) === grave));
+    return colours[found ? found[2] : "bar"];
   };
   const rowsOf = (signal) =>
     sources.value === "" ? signal.rows.slice(0, FEW) : signal.rows.filter((row) => String(row.source) === sources.value);
@@ -115,19 +112,19 @@
       traces.push({
         type: "bar", base, width: signal.width * (signal.scale === "whole" ? 0.82 : 1),
         x: row.bins.map((bin) => signal.start + (bin + 0.5) * signal.width),
-        y: row.counts.map((number) => 0.7 * Math.sqrt(number / most)),
+        y: row.counts.map((number) => Math.max(0.06, 0.62 * Math.sqrt(number / most))),
         marker: { color: row.bins.map((bin) => tone(signal, bin, colours)), line: { width: 0 } },
         customdata: row.bins.map((bin, i) => [name, span(signal, bin), count(row.counts[i]), percent(row.counts[i] / row.count)]),
         hovertemplate: "%{customdata[0]}<br>%{customdata[1]}<br>%{customdata[2]} records, %{customdata[3]}<extra></extra>",
       });
       traces.push({
         type: "scatter", mode: "markers", x: [row.median], y: [base - 0.07], cliponaxis: false,
-        marker: { symbol: "triangle-up", size: 8, color: colours.ink },
+        marker: { symbol: "triangle-up", size: 7, color: colours.ink },
         customdata: [[name, short(row.told[2])]], hovertemplate: "%{customdata[0]}<br>median %{customdata[1]}<extra></extra>",
       });
       shapes.push({ type: "line", layer: "below", xref: "paper", x0: 0, x1: 1, y0: base, y1: base, line: { color: colours.line, width: 1 } });
       annotations.push({
-        xref: "paper", x: 0, xanchor: "left", y: base + 0.86, yanchor: "middle", showarrow: false, align: "left",
+        xref: "paper", x: 0, xanchor: "left", y: base + 0.79, yanchor: "middle", showarrow: false, align: "left",
         text: label(clip(data.sources[row.source])) + `  <span style="font-size:11px">${count(row.count)}</span>`,
         font: { size: 12, color: colours.soft },
       });
@@ -141,7 +138,7 @@
         const base = rows.length - 1 - at;
         shapes.push({
           type: "line", x0: place, x1: place, y0: source === null ? -0.1 : base, y1: source === null ? rows.length + 0.05 : base + 0.75,
-          line: { color: colour, width: 1.5, dash: rule.inside.length ? "solid" : "dot" },
+          line: { color: colour, width: 1.5, dash: rule.alone ? "solid" : "dot" },
         });
         if (source === null) {
           annotations.push({
@@ -186,7 +183,7 @@
       const for_what = rule.minimum ? "; the line says for which records the rule is meant" : "";
       const entry = make("li", `${rule.name}, ${rule.action}: ${rule.text}; ${done}${for_what}`);
       if (isGrave(rule.action)) entry.classList.add("grave");
-      if (!rule.inside.length) entry.classList.add("partly");
+      if (!rule.alone) entry.classList.add("partly");
       key.append(entry);
     }
     if (!signal.rules.length) key.append(make("li", "No rule of the policy is over this signal.", "soft none"));
