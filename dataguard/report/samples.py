@@ -16,6 +16,7 @@ from dataguard.gate.verdict import Verdict
 from dataguard.replay.answers import InspectedSample, ReplayAnswer, ReplaySample, SamplePreview
 from dataguard.replay.looking import Looked
 from dataguard.report.preview import MARKS, Preview, as_plain, as_terminal, preview
+from dataguard.report.tables import printable
 from dataguard.report.token_text import token_preview
 from dataguard.score.registry import HEADLINE
 
@@ -133,14 +134,14 @@ def render_notable(shown: Sequence[Shown], num_notable: int) -> Iterator[str | T
 def render_samples(shown: Iterable[Shown]) -> Iterator[str | Text]:
     """A block of lines for each sample."""
     for each in shown:
-        yield _headline(each)
+        yield printable(_headline(each))
         sample = each.sample
         known = _signals(sample)
         if known:
             yield f"  {known}"
         looked = each.looked
         if looked is not None and looked.problem is not None:
-            yield f"  {'no preview: ' if each.content is None else ''}{looked.problem}"
+            yield f"  {'no preview: ' if each.content is None else ''}{printable(looked.problem)}"
         if each.content is not None and looked is not None:
             yield _content(each.content, looked)
 

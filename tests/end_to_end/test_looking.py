@@ -6,6 +6,8 @@ import base64
 import json
 import re
 import shutil
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from dataguard.corpus.build import build_manifest_file
 from tests.corpus.making import megatron_files
 from tests.support.commands import dataguard, lines_of
 from tests.support.gated import LOW, TOKEN_POLICY, VOCABULARY, documents, rule, tokens
+from tests.support.processes import environment
 
 POLICY = (
     rule("mask")
@@ -108,6 +111,17 @@ def test_previews_show_what_was_fed_and_mark_what_fired(folder: Path) -> None:
     plain = dataguard("inspect", "RUN", "--step", step, "--no-preview", cwd=folder).stdout
     assert "quick brown" not in plain
     assert "mask by low" in plain
+
+
+def test_a_look_at_what_was_fed_starts_light(folder: Path) -> None:
+    """Neither the compiler nor what pyarrow would import for nothing, where a process does nothing else."""
+    heavy = {"numba", "llvmlite", "pandas", "polars", "datasets", "torch", "ray", "tokenizers", "sentencepiece"}
+    words = [sys.executable, "-X", "importtime", "-m", "dataguard", "inspect", "RUN", "--step", "0", "--preview"]
+    done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=True)
+    assert "quick brown" in done.stdout
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "pyarrow" in imported
+    assert imported & heavy == set()
 
 
 def test_shards_that_are_gone_leave_the_record(folder: Path, tmp_path: Path) -> None:
