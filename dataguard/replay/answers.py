@@ -68,7 +68,7 @@ class SamplePreview(msgspec.Struct, frozen=True, kw_only=True):
     signal: str | None
     """The signal that is marked: the first one with a place, of the gravest rule that fired."""
     spans: tuple[tuple[int, int], ...]
-    """Where: half-open, in bytes or tokens of the sample; the first 100."""
+    """Where: half-open, in bytes or tokens of the sample; the first 100. Records are searched up to 256 KiB."""
     num_spans: int
     problem: str | None
     """Why it cannot be read, or is not what was delivered; `text` is then empty, or what stands there now."""

@@ -37,7 +37,7 @@ from dataguard.score.registry import spec_of
 
 __all__ = ["MOST_BYTES", "Looked", "Looker"]
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 18
 _CACHE_BYTES = 64 << 20
 _LEAST_REPEATS = 3
 _TELLING_OF_PASSES = {
