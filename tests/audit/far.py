@@ -20,7 +20,7 @@ class Line:
 
     server: tuple[str, int]
     fails: bool = False
-    """Whether every third read fails once, by an answer or in the midst of one."""
+    """Whether every fifth read fails once, by an answer or in the midst of one."""
     refused: str = ""
     """What is in the path of reads that are refused; nothing where it is empty."""
     reads: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ def handler_of(line: Line) -> type[BaseHTTPRequestHandler]:
             if self.command == "GET" and "list-type" not in self.path and self.path.count("/") > 1:
                 line.reads.append(self.path)
                 is_refused = bool(line.refused) and line.refused in self.path
-                if is_refused or (line.fails and len(line.reads) % 3 == 0):
+                if is_refused or (line.fails and len(line.reads) % 5 == 0):
                     line.failures.append(self.path)
                     if is_refused or len(line.failures) % 2:
                         # what is refused is not asked for again by the client, what is too fast is

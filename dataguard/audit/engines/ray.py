@@ -44,6 +44,9 @@ __all__ = ["RayEngine"]
 _MOST_DEATHS = 3
 """Workers that may die under one task."""
 
+_MOST_WAITING = 8
+"""Parts of one Ray task that may wait to be kept before it goes on: memory is bounded on a slow disk, too."""
+
 _KNOCK_SECONDS = 10
 
 _OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -118,7 +121,8 @@ class _Work:
         )
         # in a list it stays a reference, which a worker looks up once and not with every task
         self._sent = ([ray.put(job)], told, scorer)
-        self._remote = ray.remote(num_cpus=1, max_retries=0)(_parts).options(num_returns="streaming")
+        settings = {"num_returns": "streaming", "_generator_backpressure_num_objects": _MOST_WAITING}
+        self._remote = ray.remote(num_cpus=1, max_retries=0)(_parts).options(**settings)
         self._running: dict[Any, deque[Task]] = {}
         """What a Ray task yields -> the tasks whose parts it still owes."""
 
