@@ -44,6 +44,8 @@ __all__ = [
     "read_manifest",
 ]
 
+_FEW_ROWS = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile:
@@ -202,11 +204,21 @@ def _rejected(table: pa.Table) -> tuple[NDArray[np.void], tuple[str, ...]]:
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
     lengths = list_lengths(lists)
     if not lengths.any():
-        return np.zeros(0, REJECTED_DTYPE), ()  # flattening and encoding import Arrow's compute functions
-    flat = lists.flatten()
+        return np.zeros(0, REJECTED_DTYPE), ()
+    # Flattening and encoding import Arrow's compute functions, which takes longer than a few rows do in Python.
+    if lists.null_count:
+        flat = lists.flatten()
+    else:
+        offsets = numbers(lists.offsets)
+        flat = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     rejected = np.zeros(len(flat), REJECTED_DTYPE)
     rejected["block"] = np.repeat(np.arange(len(lists)), lengths)
     rejected["row"] = numbers(flat.field("row"))
+    if len(flat) <= _FEW_ROWS:
+        spelled = flat.field("code").to_pylist()
+        codes = tuple(sorted(set(spelled)))
+        rejected["code"] = [codes.index(word) for word in spelled]
+        return rejected, codes
     coded = flat.field("code").dictionary_encode()
     words = coded.dictionary.to_pylist()
     codes = tuple(sorted(words))

@@ -272,3 +272,20 @@ def test_the_golden_of_version_1_stays_readable() -> None:
         ("web/plain.jsonl", "null-text", 1),
         ("web/plain.jsonl", "invalid-json", 3),
     ]
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 2])
+def test_rejected_rows_are_the_same_read_by_arrow_or_in_python(monkeypatch: pytest.MonkeyPatch, skipped: int) -> None:
+    from dataguard.corpus import manifest_read
+
+    entry = pa.struct([("row", pa.int64()), ("code", pa.string())])
+    rows = [[(1, "b")], [], [(5, "a"), (6, "b")], [(9, "c")]]
+    lists = [[{"row": row, "code": code} for row, code in each] for each in rows]
+    column = pa.chunked_array([pa.array(lists[:3], pa.list_(entry)), pa.array(lists[3:], pa.list_(entry))])
+    expected = [(block, row, code) for block, each in enumerate(rows[skipped:]) for row, code in each]
+    for few in (0, 100):
+        monkeypatch.setattr(manifest_read, "_FEW_ROWS", few)
+        rejected, codes = manifest_read._rejected(pa.table({"rejected": column}).slice(skipped))
+        found = [(int(each["block"]), int(each["row"]), codes[each["code"]]) for each in rejected]
+        assert found == expected
+        assert list(codes) == sorted({code for _, _, code in expected})
