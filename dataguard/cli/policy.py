@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dataguard.cli import output
-from dataguard.cli.options import PATH, json_option, root_option
+from dataguard.cli.options import PATH, cache_dir_option, json_option, root_option
 from dataguard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def check(name_or_path: str, manifest: str | None, profile: Path | None, vocab_s
 @_profile_option
 @_vocab_option
 @click.option("--seq-len", type=click.IntRange(min=1), help="Tokens of a window, for token shards.")
+@cache_dir_option
 @json_option
 def explain(
     name_or_path: str,

@@ -26,6 +26,10 @@ def test_decoded_shards_lie_where_the_command_says(
     assert cache_dir() == str(tmp_path / "usual")
     assert main(["replay", "RUN", "--step", "1", "-o", "OUT", "--cache-dir", str(tmp_path / "other")]) == 0
     assert len(list((tmp_path / "other").glob("*.arrow"))) == 1
+    record = ["--manifest", "M.parquet", "--shard", "web/a.jsonl.gz", "--row", "7"]
+    assert main(["policy", "explain", "default", *record, "--cache-dir", "third"]) == 0
+    assert len(list((tmp_path / "third").glob("*.arrow"))) == 1
+    assert not (tmp_path / "usual").exists()
     assert main(["verify", "RUN"]) == 0
     assert len(list((tmp_path / "usual").glob("*.arrow"))) == 1
 

@@ -7,7 +7,7 @@ not pay for that, and a look-up (`inspect`, `where`) never does:
    it: whoever needs it does not lose more than that, and nobody else pays.
 2. Scans of whole shards load it; reads of blocks only where something else has imported numba before. The loader of a
    training run has, a look-up never has.
-3. Where it cannot be loaded, a warning says so, and the work goes on without it.
+3. Where it cannot be loaded, or would not be compiled, a warning says so, and the work goes on without it.
 
 The answer is the same with and without a kernel, so nothing but time depends on this.
 """
@@ -17,11 +17,27 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Shortcut"]
+from dataguard.errors import EnvironmentFailed
+
+__all__ = ["Shortcut", "only_compiled"]
 
 Kernel = TypeVar("Kernel")
+
+
+def only_compiled(function: Any) -> Any:
+    """The kernel itself, where numba compiles it; as plain Python (NUMBA_DISABLE_JIT) it would be slower than none.
+
+    >>> only_compiled(len)
+    Traceback (most recent call last):
+    ...
+    dataguard.errors.EnvironmentFailed: kernels are not compiled
+      found: compilation is switched off, by NUMBA_DISABLE_JIT
+    """
+    if not hasattr(function, "signatures"):
+        raise EnvironmentFailed("kernels are not compiled", found="compilation is switched off, by NUMBA_DISABLE_JIT")
+    return function
 
 
 class Shortcut(Generic[Kernel]):
@@ -57,6 +73,6 @@ class Shortcut(Generic[Kernel]):
                 try:
                     self.loaded = make()
                 except Exception as error:  # noqa: BLE001 - no shard is worse for it, and it is told
-                    told = f"{type(error).__name__}: {error}"
+                    told = " ".join(f"{type(error).__name__}: {error}".split())
                     warnings.warn(f"reading goes on slowly, without a compiled kernel: {told}", stacklevel=2)
         return self.loaded

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataguard.corpus.formats.bulk import Shortcut
+from dataguard.corpus.formats.bulk import Shortcut, only_compiled
 from dataguard.corpus.formats.line_arrays import LARGE_BYTES
 from dataguard.corpus.formats.records import DecodedLines, RecordDecoder, Rejection
 from dataguard.corpus.formats.textfield import path_of
@@ -50,8 +50,8 @@ class LineKernel:
         from dataguard.corpus.kernels import json_lines, utf8
 
         self._most_depth = json_lines.MOST_DEPTH
-        self._extract: Any = json_lines.extract_lines
-        self._mark_not_utf8: Any = utf8.mark_not_utf8
+        self._extract = only_compiled(json_lines.extract_lines)
+        self._mark_not_utf8 = only_compiled(utf8.mark_not_utf8)
         self.extract(b"", (b"", b""), 0, 0)
 
     @staticmethod

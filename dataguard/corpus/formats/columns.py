@@ -253,6 +253,8 @@ def _joined(lists: Any) -> pa.LargeBinaryArray:
         sound, len(lists), lists.buffers()[: sound.num_buffers], -1, lists.offset, children=[values]
     )
     rebuilt.validate(full=True)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):  # Arrow joins no others
+        return pc.binary_join(rebuilt, pa.scalar(LIST_SEPARATOR, pa.large_binary()))
     texts = [
         None if entries is None or None in entries else LIST_SEPARATOR.join(entries) for entries in rebuilt.to_pylist()
     ]

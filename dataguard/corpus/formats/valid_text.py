@@ -7,12 +7,10 @@ with `SHORTCUT.worth`, which loads the kernel when that pays off (bulk.py).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
-from dataguard.corpus.formats.bulk import Shortcut
+from dataguard.corpus.formats.bulk import Shortcut, only_compiled
 from dataguard.corpus.formats.content import one_text
 
 __all__ = ["SHORTCUT", "Utf8Kernel", "rows_not_utf8"]
@@ -28,7 +26,7 @@ class Utf8Kernel:
     def __init__(self) -> None:
         from dataguard.corpus.kernels import utf8
 
-        self._mark: Any = utf8.mark_not_utf8
+        self._mark = only_compiled(utf8.mark_not_utf8)
         self.rows_not_utf8(one_text(b"a"))
 
     def rows_not_utf8(self, text: pa.LargeBinaryArray) -> list[int]:

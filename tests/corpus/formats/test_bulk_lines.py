@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dataguard.corpus.build import build_manifest
 from dataguard.corpus.formats import bulk_lines
 from dataguard.corpus.formats.bulk import Shortcut
 from dataguard.corpus.formats.bulk_lines import BulkLines, LineKernel
@@ -360,11 +362,36 @@ def test_a_kernel_that_cannot_be_loaded_is_told_once_and_done_without(monkeypatc
     assert decoder.decode(b'{"text":"b"}\n', is_scan=True).text.to_pylist() == [b"b"]
 
 
+def test_without_compilation_shards_are_read_as_with_it(tmp_path: Path) -> None:
+    """Nothing that the environment switches off may become a finding about a shard."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text":"%b"}\n' % ("\u20ac" * 400).encode() * 20)
+    script = """
+import sys
+from dataguard.corpus.build import build_manifest
+from dataguard.corpus.formats import bulk_lines, valid_text
+from dataguard.corpus.formats.bulk import Shortcut
+for module, kernel in ((bulk_lines, bulk_lines.LineKernel), (valid_text, valid_text.Utf8Kernel)):
+    module.SHORTCUT = Shortcut(kernel, after_bytes=1)
+    if module is valid_text:
+        module.SHORTCUT.worth(1, is_scan=True)
+result = build_manifest([sys.argv[1]])
+assert bulk_lines.SHORTCUT.loaded is None and valid_text.SHORTCUT.loaded is None
+print(result.account.total("num_delivered"), result.num_damaged, result.manifest.digest)
+"""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True, timeout=120,
+        env=environment,
+    )  # fmt: skip
+    assert done.stdout.split() == ["20", "0", build_manifest([str(path)]).manifest.digest]
+    assert "without a compiled kernel" in done.stderr
+    assert "NUMBA_DISABLE_JIT" in done.stderr
+
+
 @pytest.mark.long
 def test_no_index_is_out_of_bounds(tmp_path: Path) -> None:
     """The tests above once more, compiled with checks of every index."""
-    import os
-
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [
         sys.executable,
