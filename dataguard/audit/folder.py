@@ -183,11 +183,18 @@ class AuditFolder:
         if stands == header:
             return
         differ = [name for name in AuditHeader.__struct_fields__ if getattr(stands, name) != getattr(header, name)]
-        shown = [name for name in differ if name not in {"policy_text", "signals"}] or differ
+        # what is said by another of them is not said again
+        beside = {"policy_text", "signals", *(["policy_digest"] if "policy" in differ else [])}
+        shown = [name for name in differ if name not in beside] or differ
+        names = {name: _WORDS.get(name, name.replace("_", " ")) for name in shown}
         raise UsageError(
-            f"the audit in {self.path} is of something else: {', '.join(name.replace('_', ' ') for name in shown)}",
-            found="; ".join(f"{name} {_shown(getattr(header, name))}" for name in shown),
-            allowed="; ".join(f"{name} {_shown(getattr(stands, name))}" for name in shown),
+            f"the audit in {self.path} is of something else: {', '.join(names.values())}",
+            found="; ".join(
+                f"{word} {_shown(getattr(header, name), getattr(stands, name))}" for name, word in names.items()
+            ),
+            allowed="; ".join(
+                f"{word} {_shown(getattr(stands, name), getattr(header, name))}" for name, word in names.items()
+            ),
             todo="ask for the same to go on, or name another folder with -o",
         )
 
@@ -224,6 +231,16 @@ class AuditFolder:
         shutil.rmtree(self.work, ignore_errors=True)
 
 
-def _shown(value: object) -> str:
-    shown = "none" if value is None else str(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
+_WORDS = {"asked": "paths", "format_name": "format", "scan": "options of the scan"}
+"""What members of the header are called where people read of them, if it is not their name."""
+
+
+def _shown(value: object, other: object) -> str:
+    """A member in words; of a table, the entries that differ from those of the other."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        shown = ", ".join(f"{name} {each}" for name, each in value.items() if other.get(name) != each)
+    elif isinstance(value, tuple | list):
+        shown = ", ".join(each if isinstance(each, str) else " ".join(map(str, each)) for each in value)
+    else:
+        shown = "" if value is None else str(value)
+    return (shown if len(shown) <= 80 else shown[:77] + "...") or "none"

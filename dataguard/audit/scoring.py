@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -104,7 +105,10 @@ class Scorer:
             tally.num_rejected += len(rows) - len(kept)
             tally.num_scored += len(kept)
             for first in range(0, len(kept), _MOST_ROWS):
-                yield self._score_texts(segment, found, kept[first : first + _MOST_ROWS])
+                some = kept[first : first + _MOST_ROWS]
+                with self._named(segment, some):
+                    scored = self._score_texts(segment, found, some)
+                yield scored
 
     def _score_texts(self, segment: Segment, block: DecodedBlock, rows: NDArray[np.int64]) -> Rows:
         from dataguard.score.text import score_buffers
@@ -162,7 +166,10 @@ class Scorer:
         ids = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, np.int64)
         most = max(1, min(_MOST_ROWS, (8 << 20) // seq_len))
         for begin in range(0, len(windows), most):
-            yield self._score_windows(segment, ids, first, windows[begin : begin + most])
+            some = windows[begin : begin + most]
+            with self._named(segment, some):
+                scored = self._score_windows(segment, ids, first, some)
+            yield scored
 
     def _score_windows(self, segment: Segment, ids: NDArray[Any], first: int, windows: NDArray[np.int64]) -> Rows:
         from dataguard.score.tokens import score_token_rows
@@ -181,6 +188,21 @@ class Scorer:
             digests=_digests([each.astype("<i8").data for each in samples]),
             signals=score_token_rows(joined, offsets, self._signals["tokens"], vocab_size=self.job.vocab_size),
         )
+
+    @contextmanager
+    def _named(self, segment: Segment, rows: NDArray[np.int64]) -> Iterator[None]:
+        """Say of a failure at which samples it happened: no shard may raise, so it is a fault of a scorer."""
+        try:
+            yield
+        except MemoryError as error:
+            raise MemoryError(self._told(segment, rows)) from error
+        except Exception as error:
+            raise RuntimeError(f"{self._told(segment, rows)}: {type(error).__name__}: {error}") from error
+
+    def _told(self, segment: Segment, rows: NDArray[np.int64]) -> str:
+        what = "rows" if segment.kind == "text" else "windows"
+        shard = self.job.corpus.manifest.shard_name(segment.shard)
+        return f"scoring {what} {int(rows[0])}:{int(rows[-1]) + 1} of shard {shard} failed"
 
     def _unreadable(self, tally: _Tally, block: int, found: BlockProblem, num_samples: int) -> None:
         if num_samples:

@@ -17,7 +17,7 @@ import click
 from dataguard.cli import output
 from dataguard.cli.options import PATH, json_option, out_option, root_option, weight_option
 from dataguard.cli.scanning import isolation_options, limit_options, timeout_of
-from dataguard.errors import EnvironmentFailed, UsageError
+from dataguard.errors import InputError, UsageError, WriterConflict
 
 if TYPE_CHECKING:
     from dataguard.audit.engines import Engine
@@ -122,8 +122,10 @@ def audit(
     try:
         with _Shown() as shown:
             summary = run_audit(request, made, progress=shown.progress(), render=audit_page)
-    except (KeyboardInterrupt, EnvironmentFailed):
-        if out.is_dir() and any(out.iterdir()):
+    except (UsageError, InputError, WriterConflict):
+        raise
+    except BaseException:
+        if _holds_something(out):
             output.say(f"what was done is kept in {out}: the same command with --resume goes on from there")
         raise
     output.answer(summary, render_audit, json=as_json)
@@ -134,6 +136,13 @@ def audit(
     if summary.account.unreadable:
         output.say("once that is mended, the same command with --resume reads again what could not be read")
     return summary.exit_code
+
+
+def _holds_something(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _engine(name: str, *, num_workers: int | None, ray_address: str | None) -> Engine:

@@ -10,6 +10,7 @@ import pytest
 from dataguard.audit.mixture import parse_weights
 from dataguard.audit.sample import exact_number, parse_sample
 from dataguard.corpus.build import build_manifest_file
+from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.errors import DataguardError, PolicyError, UsageError
 from tests.audit.making import PROSE, audit, corpus, policy_of
 from tests.corpus.making import jsonl, npy
@@ -61,6 +62,17 @@ def test_what_was_begun_is_not_lost_by_a_refusal(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fail on"):
         audit(tmp_path / "out", folder, resume=True, fail_on=("flag",))
     assert sorted((tmp_path / "out").rglob("*")) == before
+
+
+def test_what_differs_is_told_in_words(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "in") / "web"
+    audit(tmp_path / "out", folder)
+    scan = ScanOptions(block_bytes=1000, block_tokens=100, text_field="body")
+    with pytest.raises(UsageError) as caught:
+        audit(tmp_path / "out", tmp_path / "in/ids", resume=True, policy="olmo", vocab_size=9, scan=scan)
+    error = caught.value
+    assert error.found == f"paths {tmp_path}/in/ids; options of the scan text_field body; policy olmo; vocab size 9"
+    assert error.allowed == f"paths {folder}; options of the scan text_field text; policy default; vocab size none"
 
 
 def test_remarks_are_sentences(tmp_path: Path) -> None:
