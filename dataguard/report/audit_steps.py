@@ -13,7 +13,11 @@ from dataguard.report.html import visible
 
 __all__ = ["Step", "explain_command", "steps_of"]
 
-_REHEARSE = "dataguard rehearse AUDIT/manifest.parquet --run RUN --seed 17 --global-batch 64 --steps 100"
+_REHEARSE = (
+    "dataguard rehearse AUDIT/manifest.parquet --run RUN --seed 17 --global-batch 64 --world-size 1 "
+    "--microbatch-size 8 --steps 10"
+)
+_MOST_WEIGHTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,7 @@ def steps_of(summary: AuditSummary) -> tuple[Step, ...]:
                 text=f"Train without the {_counted(summary.num_withheld, 'record', 'records')} on the list"
                 f"{whole if summary.num_withheld_shards else ''}: slots keep their places, and are filled as the plan "
                 "says.",
-                command=f"{_REHEARSE}{_seq_len(summary)} --withhold AUDIT/withhold.parquet",
+                command=_rehearsal(summary),
             )
         )
     if summary.drift is not None and summary.drift.drifted:
@@ -114,9 +118,18 @@ def _why_nothing(summary: AuditSummary) -> str:
     )
 
 
-def _seq_len(summary: AuditSummary) -> str:
-    only_tokens = all(source.kind == "tokens" for source in summary.sources)
-    return f" --form window --seq-len {summary.seq_len}" if only_tokens else ""
+def _rehearsal(summary: AuditSummary) -> str:
+    """The command of a run without what is withheld; of text and tokens, which no run mixes, one of the text."""
+    of_form = ""
+    kinds = {source.kind for source in summary.sources if source.scored}
+    if kinds == {"tokens"}:
+        of_form = f" --form window --seq-len {summary.seq_len}"
+    elif "tokens" in kinds:
+        if len(summary.sources) > _MOST_WEIGHTS or any(visible(each.source) != each.source for each in summary.sources):
+            return ""
+        weights = [(each.source, each.scored if each.kind == "text" else 0) for each in summary.sources]
+        of_form = "".join(f" --weight {shlex.quote(f'{name}={weight}')}" for name, weight in weights)
+    return f"{_REHEARSE}{of_form} --withhold AUDIT/withhold.parquet"
 
 
 def _named(rules: list[RuleAccount]) -> str:

@@ -17,6 +17,7 @@ from dataguard.audit.documents import (
     DuplicatesOf,
     MixtureOf,
     RuleAccount,
+    RuleOfSource,
     SourceAccount,
     WorstRecord,
     WorstShard,
@@ -25,10 +26,13 @@ from dataguard.gate.rules import BatchRule, Policy, Rule, ShardRule
 from dataguard.report.audit_records import Content, Place, Shown, shown_record
 from dataguard.report.audit_steps import Step, explain_command, steps_of
 
-__all__ = ["NUM_EXAMPLES", "AuditView", "RecordView", "places_of", "rules_of_shards", "view_of"]
+__all__ = ["MOST_SOURCES", "NUM_EXAMPLES", "AuditView", "RecordView", "places_of", "rules_of_shards", "view_of"]
 
 NUM_EXAMPLES = 2
 """Examples of a rule that are shown with their content; of the others there is the place alone."""
+
+MOST_SOURCES = 40
+"""Sources that are told at each rule: where they are more, those on which it fired most."""
 
 _NUM_DAMAGED = 200
 _NUM_DRIFTED = 100
@@ -73,6 +77,9 @@ class RuleView:
     state: str
     """``failed``, ``fired``, ``quiet`` or ``unused``."""
     note: str
+    by_source: tuple[RuleOfSource, ...]
+    """In their order; at most `MOST_SOURCES` of them."""
+    num_more_sources: int
     why: tuple[tuple[str, int], ...]
     """Why it was skipped, and on how many."""
     examples: tuple[RecordView, ...]
@@ -272,11 +279,18 @@ def _rule(account: RuleAccount, policy: Policy, looks: _Looks) -> RuleView:
         account=account,
         state=state,
         note=notes.get(account.rule, ""),
+        by_source=_told_sources(account.by_source),
+        num_more_sources=max(len(account.by_source) - MOST_SOURCES, 0),
         why=tuple((_WHY.get(reason, reason), number) for reason, number in account.skipped_why.items()),
         examples=tuple(examples[:NUM_EXAMPLES]),
         further=tuple(examples[NUM_EXAMPLES:]),
         what="shards" if account.scope == "shard" else "records",
     )
+
+
+def _told_sources(by_source: Sequence[RuleOfSource]) -> tuple[RuleOfSource, ...]:
+    order = sorted(range(len(by_source)), key=lambda i: (-by_source[i].fired, -by_source[i].evaluated, i))
+    return tuple(by_source[i] for i in sorted(order[:MOST_SOURCES]))
 
 
 def _most_fired(rules: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int, int], ...]:
