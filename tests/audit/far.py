@@ -20,7 +20,7 @@ class Line:
 
     server: tuple[str, int]
     fails: bool = False
-    """Whether every fifth read fails once, by an answer or in the midst of one."""
+    """Whether every fifth read fails, once, by an answer or in the midst of one."""
     refused: str = ""
     """What is in the path of reads that are refused; nothing where it is empty."""
     reads: list[str] = field(default_factory=list)
@@ -46,8 +46,10 @@ def handler_of(line: Line) -> type[BaseHTTPRequestHandler]:
             if self.command == "GET" and "list-type" not in self.path and self.path.count("/") > 1:
                 line.reads.append(self.path)
                 is_refused = bool(line.refused) and line.refused in self.path
-                if is_refused or (line.fails and len(line.reads) % 5 == 0):
-                    line.failures.append(self.path)
+                read = f"{self.path} {self.headers.get('Range')}"
+                is_next = line.fails and len(line.reads) % 5 == 0 and read not in line.failures
+                if is_refused or is_next:
+                    line.failures.append(read)
                     if is_refused or len(line.failures) % 2:
                         # what is refused is not asked for again by the client, what is too fast is
                         status, code = (403, "AccessDenied") if is_refused else (503, "SlowDown")
