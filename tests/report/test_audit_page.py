@@ -154,6 +154,26 @@ def test_a_corpus_in_which_nothing_is_wrong_has_a_calm_page(tmp_path: Path) -> N
     assert "Damaged shards" not in page.text
 
 
+def test_a_corpus_that_drifted_passes_with_a_but(tmp_path: Path) -> None:
+    from tests.corpus.making import jsonl
+
+    jsonl(tmp_path / "in/web/a.jsonl", PROSE)
+    jsonl(tmp_path / "in/code/a.jsonl", [f"x = {text}" for text in PROSE])
+    text = '[[rules]]\nname = "periods"\nsignal = "byte_periodic_repeats"\nat_least = 32\naction = "mask"\n'
+    then = audit_of(tmp_path / "then", tmp_path / "in", policy=text, vocab_size=None)
+    assert "Drift" not in Read(then.report.read_bytes()).words
+    jsonl(tmp_path / "in/code/a.jsonl", [f"x = {text}" for text in PROSE[:30]])
+    now = audit_of(tmp_path / "now", tmp_path / "in", policy=text, vocab_size=None, baseline=then.profile)
+    page = Read(now.report.read_bytes())
+    assert "Pass" in page.words
+    assert "But the corpus has drifted from its baseline." in page.text
+    summary = read_summary(now.summary)
+    assert summary.drift is not None
+    assert f"{len(summary.drift.signals)} of {summary.drift.num_compared} signals moved" in page.text
+    row = page.words.index("drifted")
+    assert [word for word in page.words[row + 1 :] if word.strip()][:4] == ["120", "30", "50.00%", "20.00%"]
+
+
 def test_nothing_checked_is_told_as_that(tmp_path: Path) -> None:
     from tests.corpus.making import jsonl
 
