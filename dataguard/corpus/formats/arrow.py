@@ -37,7 +37,7 @@ from dataguard.errors import DataguardError, ShardDamaged
 
 __all__ = ["ArrowIpc"]
 
-_MOST_LOST_ROWS = 1 << 20  # rows of one undecodable batch that are listed one by one
+_MOST_LOST_ROWS = 1 << 20  # rows of undecodable batches that are listed one by one, in all of a shard
 _FREE_ROWS = 1 << 24
 _ROWS_A_BYTE = 1000  # more than any encoding of a text column takes
 _MOST_KEPT_BYTES = 1 << 26
@@ -84,7 +84,7 @@ class ArrowIpc:
             yield from self._scan_batches(_Opened(schema=layout.schema, path=path, layout=layout), file, options)
 
     def _scan_batches(self, opened: _Opened, file: BinaryIO, options: ScanOptions) -> Iterator[ScannedBlock | ScanEnd]:
-        row = num_read = 0
+        row = num_read = num_lost = 0
         lost: list[str] = []
         for number, message in enumerate(opened.layout.batches):
             num_rows = message.num_rows
@@ -96,7 +96,10 @@ class ArrowIpc:
                 return
             if isinstance(column, str):
                 lost.append(f"record batch {number:,} (rows {row:,}:{row + num_rows:,}): {column}")
-                if not 0 <= num_rows <= _MOST_LOST_ROWS:  # too many to be listed one by one, or not to be believed
+                num_lost += num_rows
+                if (
+                    num_rows < 0 or num_lost > _MOST_LOST_ROWS
+                ):  # too many to be listed one by one, or not to be believed
                     yield ScanEnd(findings=(Finding(code="unreadable-batches", detail=lost[-1]),))
                     return
                 column = _lost_rows(num_rows, column)

@@ -101,7 +101,7 @@ def message_at(file: BinaryIO, offset_bytes: int, stop_bytes: int) -> Message | 
     if offset_bytes + first + size > stop_bytes:
         detail = f"the message at byte {offset_bytes:,} has {size:,} bytes of metadata, the bytes end at {stop_bytes:,}"
         raise IpcBroken(detail, is_cut=True)
-    metadata = prefix[first:] + file.read(size - (len(prefix) - first))
+    metadata = (prefix[first:] + file.read(max(size - (len(prefix) - first), 0)))[:size]
     if len(metadata) != size:
         raise IpcBroken(f"the metadata at byte {offset_bytes:,} is cut off", is_cut=True)
     message = _message(metadata, offset_bytes, first)

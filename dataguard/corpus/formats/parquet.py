@@ -43,7 +43,7 @@ _ENCRYPTED_MAGIC = b"PARE"
 _TAIL_BYTES = 8  # the footer's size and the magic number
 _LEAST_FILE_BYTES = len(_MAGIC) + _TAIL_BYTES
 _MOST_FOOTER_BYTES = 1 << 26
-_MOST_LOST_ROWS = 1 << 20  # rows of one undecodable row group that are listed one by one
+_MOST_LOST_ROWS = 1 << 20  # rows of undecodable row groups that are listed one by one, in all of a shard
 
 
 class Parquet:
@@ -86,7 +86,7 @@ class Parquet:
     def _scan_groups(
         self, known: _Opened, path: tuple[str, ...], options: ScanOptions
     ) -> Iterator[ScannedBlock | ScanEnd]:
-        row = num_read = 0
+        row = num_read = num_lost = 0
         lost: list[str] = []
         opened = known.file
         for group in range(opened.metadata.num_row_groups):
@@ -98,7 +98,10 @@ class Parquet:
             column = _read_text(opened, group, num_rows, path, options)
             if isinstance(column, str):
                 lost.append(f"row group {group:,} (rows {row:,}:{row + num_rows:,}): {column}")
-                if not 0 <= num_rows <= _MOST_LOST_ROWS:  # too many to be listed one by one, or not to be believed
+                num_lost += num_rows
+                if (
+                    num_rows < 0 or num_lost > _MOST_LOST_ROWS
+                ):  # too many to be listed one by one, or not to be believed
                     yield ScanEnd(findings=(Finding(code="unreadable-groups", detail=lost[-1]),))
                     return
                 column = _lost_rows(num_rows, column)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import struct
@@ -62,6 +63,47 @@ def test_a_file_cut_in_its_head_is_no_failure_of_its_reader(tmp_path: Path, name
         codes = _codes(tmp_path, name, sample, sample.content[:size])
         assert "reader-failed" not in codes, (size, codes)
         assert codes or sample.is_legal_end(sample.content[:size]) or name in ("jsonl", "text", "raw"), size
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, -1])
+@pytest.mark.parametrize("number", [0, 1])
+def test_metadata_smaller_than_what_was_read_of_it(tmp_path: Path, number: int, size: int) -> None:
+    """The size of a message's metadata, before format version 0.15: without a mark in front of it."""
+    sample = SAMPLES["arrow"][number]
+    first = sample.content.index(b"\xff\xff\xff\xff", 16)  # of the first batch
+    content = sample.content[:first] + struct.pack("<i", size) + sample.content[first + 8 :]
+    codes = _codes(tmp_path, "arrow", sample, content)
+    assert codes
+    assert "reader-failed" not in codes
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_rows_that_are_lost_are_listed_within_bounds(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch says that it has many rows and holds none of them: a small file may not become a list of millions."""
+    module = importlib.import_module(f"dataguard.corpus.formats.{form}")
+    sink, table = io.BytesIO(), pa.table({"text": [f"row {number}" for number in range(40)]})
+    if form == "parquet":
+        pq.write_table(
+            table, sink, row_group_size=4, compression="none", use_dictionary=False, write_page_checksum=True
+        )
+        content = sink.getvalue().replace(b"row 1", b"RoW 1")  # rows 1 and 10:20 lie in row groups 0, 2, 3 and 4
+    else:
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=4)
+        offsets = struct.pack("<4i", 0, 6, 12, 18)
+        content = sink.getvalue().replace(offsets, struct.pack("<4i", 0, 60, 12, 18))
+    shard = MemoryShard(content, f"x.{form}")
+    seen = look(by_name(form), shard)
+    lost = len(seen.rejected)
+    assert seen.effect == "flagged"
+    assert lost >= 16
+    monkeypatch.setattr(module, "_MOST_LOST_ROWS", lost)
+    assert look(by_name(form), shard).effect == "flagged"
+    monkeypatch.setattr(module, "_MOST_LOST_ROWS", lost - 1)
+    seen = look(by_name(form), shard)
+    assert seen.effect == "excluded"
+    assert len(seen.rejected) < lost
+    assert seen.codes == [{"arrow": "unreadable-batches", "parquet": "unreadable-groups"}[form]]
 
 
 @pytest.mark.parametrize(("name", "sample"), CASES)
