@@ -31,7 +31,7 @@ from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.corpus.manifest_format import KEY
 from dataguard.corpus.manifest_read import ManifestFile, read_manifest
-from dataguard.corpus.storage import canonical, readable
+from dataguard.corpus.storage import canonical, is_url, readable
 from dataguard.errors import DataguardError, InputError, RunDamaged, UsageError
 from dataguard.gate.gate import Gate
 from dataguard.gate.rules import Policy
@@ -116,6 +116,14 @@ def run_audit(
     folder = AuditFolder(request.out)
     if request.seq_len < 1:
         raise UsageError(f"windows of {request.seq_len} tokens cannot be", allowed="at least 1")
+    if len(request.paths) > 1:
+        for path in request.paths:
+            if not is_url(path) and is_manifest(path):
+                raise UsageError(
+                    f"{path} is a manifest, which is audited alone",
+                    found=f"{len(request.paths):,} paths",
+                    todo="audit each manifest into a folder of its own, or name what they were built of",
+                )
     share = parse_sample(request.sample)
     profile, baseline = _profile(request.profile), _profile(request.baseline)
     with folder.held():
@@ -212,7 +220,7 @@ def is_manifest(path: str) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from dataguard.corpus.storage import is_url, open_root
+    from dataguard.corpus.storage import open_root
 
     try:
         if is_url(path):
@@ -264,7 +272,7 @@ def _manifest(
 
 
 def _content_of(path: str) -> bytes:
-    from dataguard.corpus.storage import is_url, open_root
+    from dataguard.corpus.storage import open_root
 
     if is_url(path):
         where, _, name = path.rpartition("/")

@@ -108,8 +108,12 @@ def summarise(facts: Facts) -> AuditSummary:
     weights = parse_weights(facts.header.weights, facts.names.sources)
     withheld_bytes = dict(zip(facts.names.sources, facts.tally.withheld_bytes.tolist(), strict=True))
     mixture = mixture_of(sources, withheld_bytes, weights)
-    told = drift_told(drift) if drift is not None else []
-    remarks = [*told, *(f"policy {facts.policy.name}, {problem.told()}" for problem in facts.gate.remarks)]
+    remarks = [
+        *(drift_told(drift) if drift is not None else ()),
+        *([facts.policy.warning] if facts.policy.warning else ()),
+        *(f"policy {facts.policy.name}, {problem.told()}" for problem in facts.gate.remarks),
+        *_idle(rules),
+    ]
     return AuditSummary(
         verdict=verdict,  # type: ignore[arg-type]
         account=totals,
@@ -124,7 +128,7 @@ def summarise(facts: Facts) -> AuditSummary:
         reasons=tuple(reasons),
         policy=facts.policy.name,
         policy_digest=facts.policy.digest,
-        remarks=(*([facts.policy.warning] if facts.policy.warning else []), *remarks),
+        remarks=tuple(remarks),
         profile=facts.reference.digest,
         profile_given=facts.profile_given,
         manifest=facts.manifest.digest,
@@ -141,6 +145,32 @@ def summarise(facts: Facts) -> AuditSummary:
         mixture=mixture,
         drift=drift,
     )
+
+
+def _idle(rules: Sequence[RuleAccount]) -> list[str]:
+    """Rules that had nothing to judge; those that lack something are told by the gate."""
+    told = {"need", "reference"}
+    idle = [rule for rule in rules if rule.skipped and not rule.evaluated and told.isdisjoint(rule.skipped_why)]
+    if not idle:
+        return []
+    named = ", ".join(f"{rule.rule} ({_skipped(rule)})" for rule in idle)
+    return [f"{len(idle):,} of {len(rules):,} rules were evaluated on nothing: {named}"]
+
+
+_WHY = {
+    "kind": "for another kind of source",
+    "source": "for other sources",
+    "off": "switched off",
+    "minimum": "every sample is too short",
+    "padding": "no sample counts",
+    "batch": "an audit has no batches",
+}
+
+
+def _skipped(rule: RuleAccount) -> str:
+    if rule.scope == "shard" and "minimum" in rule.skipped_why:
+        return "too few samples in every shard"
+    return " and ".join(_WHY[why] for why in rule.skipped_why)
 
 
 def _by_source(facts: Facts, counts: NDArray[np.int64]) -> list[int]:

@@ -118,6 +118,7 @@ def audit(
         num_scan_workers=num_workers,
         scan_timeout_seconds=timeout_seconds,
     )
+    _warn_of_nesting(paths, out)
     made = _engine(engine, num_workers=num_workers, ray_address=ray_address)
     try:
         with _Shown() as shown:
@@ -136,6 +137,13 @@ def audit(
     if summary.account.unreadable:
         output.say("once that is mended, the same command with --resume reads again what could not be read")
     return summary.exit_code
+
+
+def _warn_of_nesting(paths: tuple[str, ...], out: Path) -> None:
+    for path in paths:
+        folder = Path(path)
+        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+            output.say(f"note: {out} lies in {path}: the next scan of {path} will take what is written now for shards")
 
 
 def _holds_something(folder: Path) -> bool:

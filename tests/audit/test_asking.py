@@ -9,6 +9,7 @@ import pytest
 
 from dataguard.audit.mixture import parse_weights
 from dataguard.audit.sample import exact_number, parse_sample
+from dataguard.cli.main import main
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.errors import DataguardError, PolicyError, UsageError
@@ -64,6 +65,15 @@ def test_what_was_begun_is_not_lost_by_a_refusal(tmp_path: Path) -> None:
     assert sorted((tmp_path / "out").rglob("*")) == before
 
 
+def test_a_manifest_is_audited_alone(tmp_path: Path) -> None:
+    """Among paths it would be a damaged shard."""
+    folder = corpus(tmp_path / "in") / "web"
+    build_manifest_file([str(folder)], tmp_path / "M.parquet")
+    with pytest.raises(UsageError, match="is a manifest, which is audited alone"):
+        audit(tmp_path / "out", folder, tmp_path / "M.parquet")
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_differs_is_told_in_words(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "in") / "web"
     audit(tmp_path / "out", folder)
@@ -88,3 +98,29 @@ def test_remarks_are_sentences(tmp_path: Path) -> None:
     assert "the profile does not know the source: code" in told[0]
     assert any("out_of_vocabulary" in remark and "vocab size" in remark for remark in summary.remarks)
     assert not any("Problem(" in remark or "None" in remark for remark in summary.remarks)
+
+
+def test_a_rule_that_had_nothing_to_judge_is_told(tmp_path: Path) -> None:
+    jsonl(tmp_path / "in/web/a.jsonl", PROSE[:5])
+    rules = "".join(
+        f'[[rules]]\nname = "{name}"\n{what}\naction = "mask"\n'
+        for name, what in (
+            ("tokens", 'signal = "token_entropy"\nbelow = 1'),
+            ("long", 'all = [{signal = "byte_entropy", below = 1}, {signal = "length_bytes", at_least = 9999}]'),
+            ("text", 'signal = "byte_entropy"\nbelow = 1'),
+        )
+    )
+    summary = audit(tmp_path / "out", tmp_path / "in/web", policy=policy_of(rules))
+    assert (summary.verdict, [rule.evaluated for rule in summary.rules]) == ("pass", [0, 0, 5])
+    (remark,) = summary.remarks
+    assert remark == (
+        "2 of 3 rules were evaluated on nothing: tokens (for another kind of source), long (every sample is too short)"
+    )
+
+
+def test_a_folder_inside_of_what_is_audited_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    jsonl(tmp_path / "web/a.jsonl", PROSE)
+    assert main(["audit", f"{tmp_path}/web", "-o", f"{tmp_path}/web/AUDIT", "--json"]) == 0
+    assert "web/AUDIT lies in" in capfd.readouterr().err
+    assert main(["audit", f"{tmp_path}/web/a.jsonl", "-o", f"{tmp_path}/other", "--json"]) == 0
+    assert "lies in" not in capfd.readouterr().err

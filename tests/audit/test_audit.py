@@ -329,7 +329,7 @@ def test_a_folder_is_used_by_one_audit_at_a_time_and_only_by_its_own(folder: Pat
             audit_all(out, folder, resume=True, **asked)
     with pytest.raises(UsageError, match="profile"):
         audit_all(out, folder, resume=True, profile=out / "profile.json")
-    with pytest.raises(UsageError, match="asked"):
+    with pytest.raises(UsageError, match="something else: paths"):
         audit(out, folder / "web", resume=True)
     jsonl(folder / "web/f.jsonl", PROSE)
     build_manifest_file([str(folder / "web")], tmp_path / "M2")
