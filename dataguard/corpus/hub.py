@@ -100,6 +100,8 @@ def find_dataset(where: str) -> HubDataset:
 class HubRoot(RemoteRoot):
     """A folder of a repository, at one commit."""
 
+    _failed = "the hub cannot be read"
+
     def is_file(self) -> bool:
         """See `RemoteRoot`."""
         return _translated(super().is_file)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol, cast
 
+from dataguard.corpus.remote_file import RemoteFile, storage_errors
 from dataguard.errors import EnvironmentFailed, UsageError
 
 __all__ = [
@@ -208,6 +209,9 @@ class LocalRoot:
 class RemoteRoot:
     """A folder behind a URL, opened through fsspec."""
 
+    _failed = ""
+    """What is said before a library's own words for its failure."""
+
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/") if not url.endswith("://") else url
         self._pid = 0
@@ -238,13 +242,15 @@ class RemoteRoot:
     def is_file(self) -> bool:
         """Whether the URL names a file and no folder."""
         system = self._system()
-        return bool(system.isfile(self._base))
+        with storage_errors(self._failed):
+            return bool(system.isfile(self._base))
 
     def walk(self, enter: Callable[[str], bool] | None = None) -> Iterator[Entry]:  # noqa: ARG002 - listed by prefix
         """See `Root`."""
         system = self._system()
         try:
-            found = system.find(self._base, withdirs=False, detail=True)
+            with storage_errors(self._failed):
+                found = system.find(self._base, withdirs=False, detail=True)
         except FileNotFoundError:
             return
         start = f"{self._base}/" if self._base else ""
@@ -259,17 +265,21 @@ class RemoteRoot:
     def open(self, path: str) -> BinaryIO:
         """See `Root`."""
         system = self._system()
-        return cast("BinaryIO", system.open(self._full(path), "rb", cache_type="none"))
+        with storage_errors(self._failed):
+            return cast("BinaryIO", RemoteFile(system.open(self._full(path), "rb", cache_type="none"), self._failed))
 
     def size_bytes(self, path: str) -> int:
         """See `Root`."""
         system = self._system()
         system.invalidate_cache()
-        return int(system.info(self._full(path))["size"])
+        with storage_errors(self._failed):
+            return int(system.info(self._full(path))["size"])
 
     def stamp(self, path: str) -> str:
         """See `Root`: what the storage itself says of the content."""
-        info = self._system().info(self._full(path))
+        system = self._system()
+        with storage_errors(self._failed):
+            info = system.info(self._full(path))
         tag = (
             info.get("ETag")
             or info.get("etag")
