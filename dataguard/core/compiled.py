@@ -27,7 +27,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
+
+from dataguard.errors import EnvironmentFailed
 
 __all__ = ["Compiling", "Kernel", "kernel", "kernels", "on_compilation", "part"]
 
@@ -109,10 +112,11 @@ def kernel(*, seconds: float = 2.0) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         _listen()
         dispatcher = _njit(function, nogil=True)
-        if dispatcher is not function:  # as it is where compilation is switched off: NUMBA_DISABLE_JIT
-            cache = _cache_of(function)
-            dispatcher._cache = cache
-            _entries[function] = _Entry(seconds=seconds, dispatcher=dispatcher, cache=cache)
+        if dispatcher is function:
+            return _uncompiled(function)
+        cache = _cache_of(function)
+        dispatcher._cache = cache
+        _entries[function] = _Entry(seconds=seconds, dispatcher=dispatcher, cache=cache)
         return dispatcher
 
     return decorate
@@ -132,6 +136,23 @@ def part(*, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
         return _njit(function, inline="always") if inline else _njit(function)
 
     return decorate
+
+
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel where compilation is switched off: its function, if that is made of Python alone."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except NotImplementedError as error:  # as numba says of an intrinsic
+            raise EnvironmentFailed(
+                f"kernel {_name_of(function)} has to be compiled",
+                found="compilation is switched off, by NUMBA_DISABLE_JIT",
+                todo="run without NUMBA_DISABLE_JIT",
+            ) from error
+
+    return call
 
 
 def kernels() -> tuple[Kernel, ...]:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from dataguard.core.signals import SignalKind, SignalSpec
+from dataguard.gate.fitting import unfed_problems
 from dataguard.gate.problem import Problem
 from dataguard.gate.rules import BatchRule, Policy, Rule, ShardRule
 from dataguard.score.registry import spec_of
@@ -240,7 +241,7 @@ def checked(
         ok=policy is not None and not problems,
         sources=None if sources is None else tuple(sources),
         problems=tuple(problems),
-        remarks=tuple(remarks),
+        remarks=(*remarks, *(() if policy is None else unfed_problems(policy))),
     )
     if policy is None:
         return found

@@ -19,6 +19,9 @@ __all__ = ["Condition", "Interval", "condition_of", "domain_of", "number"]
 _LENGTHS = frozenset({"length_bytes", "length_chars", "length_words", "length_lines", "length_tokens"})
 
 
+_MOST_WRITTEN_OUT = 1e15
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """Numbers from `low` to `high`, both among them.
@@ -107,7 +110,12 @@ class Condition:
 
     def always(self) -> bool:
         """Whether it holds for every value that the signal can have."""
-        return not self.outlier and self.possible() == (domain_of(self.signal),)
+        if self.outlier:
+            return False
+        pieces = self.possible()
+        if self.signal.whole and len(pieces) == 2 and pieces[0].high + 1 >= pieces[1].low:  # no integer lies between
+            pieces = (Interval(low=pieces[0].low, high=pieces[1].high),)
+        return pieces == (domain_of(self.signal),)
 
 
 def domain_of(spec: SignalSpec) -> Interval:
@@ -153,7 +161,7 @@ def condition_of(spec: SignalSpec, bounds: Mapping[str, Any]) -> Condition:
 def number(value: float) -> str:
     """A bound as people write it.
 
-    >>> number(100_000.0), number(0.16)
-    ('100,000', '0.16')
+    >>> number(100_000.0), number(0.16), number(1e300)
+    ('100,000', '0.16', '1e+300')
     """
-    return f"{value:,.0f}" if value == int(value) else repr(value)
+    return f"{value:,.0f}" if abs(value) < _MOST_WRITTEN_OUT and value == int(value) else repr(float(value))

@@ -13,14 +13,23 @@ What depends on the sources there are is checked when those are known (fitting.p
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dataguard.gate.bounds import Condition
 from dataguard.gate.conditions import conditions_of
 from dataguard.gate.document import BOUND_KEYS, Draft, suggestion
 from dataguard.gate.locate import line_of
-from dataguard.gate.rules import DEFAULT_ALLOWANCE, MAX_RULES, SPAN_SIGNALS, BatchRule, Policy, Rule, Section
+from dataguard.gate.rules import (
+    DEFAULT_ALLOWANCE,
+    MAX_RULES,
+    SPAN_SIGNALS,
+    BatchRule,
+    Policy,
+    Rule,
+    Section,
+    matches,
+)
 from dataguard.gate.shard_rules import shard_rule_of
 from dataguard.gate.verdict import ACTIONS, Verdict
 
@@ -64,6 +73,7 @@ def make_policy(draft: Draft, text: str, *, name: str) -> Policy | None:
         name: rule.get("action", "") for name, rule in by_name.items() if rule.get("scope", "sample") == "sample"
     }
     bits = {rule.name: 1 << rule.bit for rule in rules if rule.bit < MAX_RULES}
+    places = {rule["name"]: i for i, rule, _ in drafted if "name" in rule}
     shard_rules = [
         shard_rule_of(draft, rule, ("rules", i), where, samples=samples, bits=bits)
         for i, rule, where in drafted
@@ -74,6 +84,10 @@ def make_policy(draft: Draft, text: str, *, name: str) -> Policy | None:
         for source, section in values.get("sources", {}).items()
         if isinstance(section, dict)
     ]
+    for rule in rules:
+        if _is_off_everywhere(rule, sections):
+            told = "the sections switch it off for every source that it is for, so it never fires"
+            draft.tell("never", ("rules", places[rule.name]), f"rule {rule.name!r}", told, todo="take it out")
     if not drafted and not draft.problems:
         draft.tell("missing-key", (), "the policy", "it has no rules, so it checks nothing", todo="give [[rules]]")
     if draft.problems:
@@ -147,6 +161,9 @@ def _check_keys(draft: Draft, rule: Mapping[str, Any], path: tuple[str | int, ..
         )
     if "sources" in rule and not rule["sources"]:
         draft.tell("never", (*path, "sources"), where, "no source is listed, so it never fires", todo="leave it out")
+    for i, source in enumerate(rule.get("sources", ())):
+        if not source:
+            draft.tell("never", (*path, "sources", i), where, "no source has the name ''", todo='write "*" for all')
 
 
 def _sample_rule(
@@ -187,7 +204,7 @@ def has_span(conditions: tuple[Condition, ...]) -> bool:
 
 
 def _batch_rule(draft: Draft, rule: Mapping[str, Any], path: tuple[str | int, ...], where: str) -> BatchRule | None:
-    conditions = conditions_of(draft, rule, path, where)
+    conditions = conditions_of(draft, rule, path, where, averaged=rule.get("of") == "mean")
     if "of" not in rule:
         draft.tell("missing-key", path, where, "it does not say of what", allowed='of = "mean" or "max"')
     if not conditions or not {"of", "name", "action"} <= set(rule) or rule["action"] not in _ACTIONS_OF["batch"]:
@@ -241,6 +258,22 @@ def _section(
     if not section:
         draft.tell("missing-key", path, where, "it says nothing", allowed="off = [...], or rules.NAME = {...}")
     return Section(source=source, off=off, conditions=conditions, line=line_of(draft.lines, path))
+
+
+def _is_off_everywhere(rule: Rule, sections: Sequence[Section]) -> bool:
+    """Whether no source could be named for which the rule is on: as far as the patterns alone say."""
+    return all(_is_off(rule.name, pattern, sections) for pattern in rule.sources or ("*",))
+
+
+def _is_off(name: str, pattern: str, sections: Sequence[Section]) -> bool:
+    """Whether a rule is off for all sources of a pattern."""
+    off = False
+    for section in sections:
+        if section.source in {"*", pattern} or matches((section.source,), pattern):
+            off = name in section.off or (off and name not in section.conditions)
+        elif name in section.conditions:
+            off = False  # there may be a source of both patterns
+    return off
 
 
 def _check_known(draft: Draft, name: str, known: Mapping[str, Any], path: tuple[str | int, ...], where: str) -> bool:

@@ -7,6 +7,7 @@ all told: each has been seen in policies that were published and did nothing for
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -20,8 +21,13 @@ from dataguard.score.registry import SIGNALS
 __all__ = ["conditions_of"]
 
 
-def conditions_of(draft: Draft, rule: Mapping[str, Any], path: Path, where: str) -> tuple[Condition, ...]:
-    """The conditions of a rule as drafted (`signal` with bounds, or `all`); empty where some of them cannot be."""
+def conditions_of(
+    draft: Draft, rule: Mapping[str, Any], path: Path, where: str, *, averaged: bool = False
+) -> tuple[Condition, ...]:
+    """The conditions of a rule as drafted (`signal` with bounds, or `all`); empty where some of them cannot be.
+
+    `averaged`: the bounds are on a mean of values, which of whole numbers is none.
+    """
     several = rule.get("all")
     if several is not None:
         for key in ("signal", *BOUND_KEYS):
@@ -30,7 +36,7 @@ def conditions_of(draft: Draft, rule: Mapping[str, Any], path: Path, where: str)
         if not several:
             draft.tell("missing-key", (*path, "all"), where, "all lists no condition")
         made = [
-            _condition(draft, each, (*path, "all", i), where)
+            _condition(draft, each, (*path, "all", i), where, averaged=averaged)
             for i, each in enumerate(several)
             if isinstance(each, dict)
         ]
@@ -41,14 +47,16 @@ def conditions_of(draft: Draft, rule: Mapping[str, Any], path: Path, where: str)
             near = "give signal = NAME with bounds, or all = [...]"
             draft.tell("missing-key", path, where, "it names no signal", todo=near)
             return ()
-        made = [_condition(draft, rule, path, where)]
+        made = [_condition(draft, rule, path, where, averaged=averaged)]
     conditions = tuple(each for each in made if each is not None)
     if len(conditions) < len(made):
         return ()
-    return conditions if _together(draft, conditions, path, where) else ()
+    if not _together(draft, conditions, path, where):
+        return ()
+    return tuple(replace(each, signal=SIGNALS[each.signal.name]) for each in conditions) if averaged else conditions
 
 
-def _condition(draft: Draft, given: Mapping[str, Any], path: Path, where: str) -> Condition | None:
+def _condition(draft: Draft, given: Mapping[str, Any], path: Path, where: str, *, averaged: bool) -> Condition | None:
     name = given.get("signal")
     if name is None:
         return None  # told when it was read
@@ -63,6 +71,8 @@ def _condition(draft: Draft, given: Mapping[str, Any], path: Path, where: str) -
             todo=suggestion(name, SIGNALS),
         )
         return None
+    if averaged:
+        spec = replace(spec, whole=False)
     bounds = {key: given[key] for key in BOUND_KEYS if key in given}
     return condition_of(spec, bounds) if _bounds_fit(draft, spec, bounds, path, where) else None
 
@@ -91,7 +101,7 @@ def _bounds_fit(draft: Draft, spec: SignalSpec, bounds: Mapping[str, Any], path:
             (*path, "outlier_mad"),
             where,
             f"{spec.name} is measured in MADs already",
-            todo=f"write outside = [-{number(bounds['outlier_mad'])}, {number(bounds['outlier_mad'])}]",
+            todo=f"write outside = [-{_toml(bounds['outlier_mad'])}, {_toml(bounds['outlier_mad'])}]",
         )
     for key, value in bounds.items():
         if key == "outlier_mad":
@@ -116,11 +126,14 @@ def _holds_sometimes(draft: Draft, spec: SignalSpec, bounds: Mapping[str, Any], 
         low, high = bounds["outside"]
         told = None
         if low > high:
-            told = f"outside [{number(low)}, {number(high)}] is reversed", f"write outside = [{high}, {low}]"
+            told = (
+                f"outside [{number(low)}, {number(high)}] is reversed",
+                f"write outside = [{_toml(high)}, {_toml(low)}]",
+            )
         elif low <= domain_of(spec).low:
-            told = f"{spec.name} is never below {number(low)}", f"write above = {high}"
+            told = f"{spec.name} is never below {number(low)}", f"write above = {_toml(high)}"
         elif high >= domain_of(spec).high:
-            told = f"{spec.name} is never above {number(high)}", f"write below = {low}"
+            told = f"{spec.name} is never above {number(high)}", f"write below = {_toml(low)}"
         if told:
             draft.tell("never", (*path, "outside"), where, told[0], allowed=_range(spec), todo=told[1])
         return told is None
@@ -128,8 +141,8 @@ def _holds_sometimes(draft: Draft, spec: SignalSpec, bounds: Mapping[str, Any], 
         return True
     last = next(key for key in reversed(BOUND_KEYS) if key in bounds)
     todo = None
-    if {"below", "above"} <= set(bounds):
-        todo = f"did you mean outside = [{bounds['below']}, {bounds['above']}]?"
+    if {"below", "above"} <= set(bounds) and bounds["below"] <= bounds["above"]:
+        todo = f"did you mean outside = [{_toml(bounds['below'])}, {_toml(bounds['above'])}]?"
     draft.tell("never", (*path, last), where, f"no {spec.name} is {condition.text}", allowed=_range(spec), todo=todo)
     return False
 
@@ -156,6 +169,15 @@ def _together(draft: Draft, conditions: tuple[Condition, ...], path: Path, where
 def _common(left: tuple[Interval, ...], right: tuple[Interval, ...]) -> tuple[Interval, ...]:
     met = (a.meet(b) for a, b in product(left, right))
     return tuple(each for each in met if not each.empty)
+
+
+def _toml(value: float) -> str:
+    """A bound as it can be written into a policy.
+
+    >>> _toml(100_000.0), _toml(0.16)
+    ('100000', '0.16')
+    """
+    return number(value).replace(",", "")
 
 
 def _range(spec: SignalSpec) -> str:

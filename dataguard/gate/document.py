@@ -11,6 +11,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import isfinite
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -254,13 +255,12 @@ def _leaf(draft: Draft, value: Any, kind: Any, meta: msgspec.Meta | None, path: 
         return _WRONG
     try:
         made = msgspec.convert(value, Annotated[kind, meta] if meta else kind, strict=True)
-    except (msgspec.ValidationError, OverflowError) as error:
-        told = str(error).partition(" - at")[0]
-        draft.tell("wrong-type", path, where, f"{key} = {_shown(value)} cannot be", found=told, allowed=_words(kind))
+    except (msgspec.ValidationError, OverflowError):
+        draft.tell("wrong-type", path, where, f"{key} = {_shown(value)} cannot be", allowed=_words(kind, meta))
         return _WRONG
     numbers = made if isinstance(made, tuple) else (made,)
     if any(isinstance(each, float) and not isfinite(each) for each in numbers):
-        draft.tell("wrong-type", path, where, f"{key} = {_shown(value)} cannot be", allowed="a finite number")
+        draft.tell("wrong-type", path, where, f"{key} = {_shown(value)} cannot be", allowed=_words(kind, meta))
         return _WRONG
     return made
 
@@ -269,6 +269,7 @@ def _without_wrong(made: list[Any]) -> list[Any]:
     return [each for each in made if each is not _WRONG]
 
 
+@cache
 def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
@@ -289,14 +290,25 @@ def _section_name(where: str, key: str, name: str) -> str:
     return f"section sources.{name}" if key == "sources" else f"{where}, rule {name!r}"
 
 
-def _words(kind: Any) -> str:
+def _words(kind: Any, meta: msgspec.Meta | None) -> str:
+    """What may stand there, in words."""
     if kind == tuple[float, float]:
-        return "[low, high]"
-    return {float: "a number", int: "a whole number", str: "text", bool: "true or false"}.get(kind, str(kind))
+        return "[low, high], two numbers"
+    if meta is not None and meta.pattern is not None:
+        return "1 to 64 of A-Z a-z 0-9 _ . -, the first of them a letter or a digit"
+    what = {float: "a number", int: "a whole number", str: 'text in quotes, "..."', bool: "true or false"}[kind]
+    if meta is None:
+        return f"{what}, and a finite one" if kind is float else what
+    limits = {"of at least": meta.ge, "above": meta.gt, "of at most": meta.le}
+    told = [f"{word} {limit:g}" for word, limit in limits.items() if limit is not None]
+    return " ".join([what, " and ".join(told)]).rstrip()
 
 
 def _shown(value: Any) -> str:
-    shown = f"{value}".lower() if isinstance(value, bool) else repr(value)
+    """A value as it is written in TOML, or much like it."""
+    if isinstance(value, bool):
+        return f"{value}".lower()
+    shown = repr(value) if isinstance(value, str | int | float | list | dict) else str(value)  # a date
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 

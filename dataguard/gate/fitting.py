@@ -16,7 +16,7 @@ from dataguard.gate.rules import BatchRule, Policy, Rule, ShardRule, matches
 from dataguard.gate.table import ReferenceProfile
 from dataguard.gate.verdict import Skip
 
-__all__ = ["fit_problems", "lacking_problems"]
+__all__ = ["fit_problems", "lacking_problems", "unfed_problems"]
 
 _TODO = {
     "profile": "give the profile of an audit (profile.json)",
@@ -123,6 +123,17 @@ def lacking_problems(
             )
         )
     return in_order(problems)
+
+
+def unfed_problems(policy: Policy) -> tuple[Problem, ...]:
+    """Rules whose signal no run and no audit can compute: only who calls a `Gate` may know the bytes of the texts."""
+    judging: tuple[Rule | BatchRule, ...] = (*policy.rules, *policy.batch_rules)
+    asked = "runs and audits skip it: they do not know from how many bytes of text tokens came"
+    return tuple(
+        Problem(kind="need", line=rule.line, where=f"rule {rule.name!r}", asked=asked)
+        for rule in judging
+        if "text_bytes" in _needs(_conditions(policy, rule))
+    )
 
 
 def _conditions(policy: Policy, rule: Rule | BatchRule) -> tuple[Condition, ...]:

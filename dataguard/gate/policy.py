@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -33,6 +34,10 @@ __all__ = [
 
 POLICY_NAMES = ("default", "gopher", "olmo", "seed-batch")
 """The policies that ship with dataguard."""
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_NAME = 64
 
 
 def read_policy(text: str, *, name: str) -> Policy:
@@ -134,9 +139,9 @@ def read_policy_text(path: str) -> str:
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - this room knows no paths but this one
             content = file.read()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no path has a NUL in it
         raise UsageError(
-            f"there is no policy {path!r}: {error.strerror or error}",
+            f"there is no policy {path!r}: {getattr(error, 'strerror', None) or error}",
             allowed=f"{', '.join(POLICY_NAMES)}, or a file",
             todo=suggestion(path, POLICY_NAMES) or "write one with: dataguard policy init -o policy.toml",
         ) from error
@@ -148,9 +153,10 @@ def read_policy_text(path: str) -> str:
 
 
 def stem_of(path: str) -> str:
-    """What a policy is called after its file.
+    """What a policy is called after its file: a name that a policy could give itself, whatever the file is called.
 
-    >>> stem_of("runs/strict.toml")
-    'strict'
+    >>> stem_of("runs/strict.toml"), stem_of("runs/very strict (2).toml")
+    ('strict', 'very_strict_2')
     """
-    return path.replace("\\\\", "/").rpartition("/")[2].removesuffix(".toml") or path
+    stem = path.rpartition("/")[2].removesuffix(".toml")
+    return _NOT_IN_NAMES.sub("_", stem).strip("_.-")[:_LONGEST_NAME] or "policy"

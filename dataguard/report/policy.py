@@ -27,17 +27,18 @@ def render_written(written: PolicyWritten) -> Iterator[str]:
 
 def render_checked(checked: PolicyChecked) -> Iterator[str]:
     """What ``policy check`` says."""
+    called = checked.policy.replace("\n", "\\n")  # a file's name may have line feeds, and this has one line
     yield from (problem.told() for problem in checked.problems)
     yield from (f"remark: {remark.told()}" for remark in checked.remarks)
     if checked.warning:
         yield f"warning: {checked.warning}"
     if checked.digest is None or not checked.ok:
         count = len(checked.problems)
-        yield f"{checked.policy}: {count:,} problem{'' if count == 1 else 's'}"
+        yield f"{called}: {count:,} problem{'' if count == 1 else 's'}"
         return
     against = f", against {', '.join(checked.sources)}" if checked.sources is not None else ""
     yield (
-        f"{checked.policy}: no problem{against}; rules: {checked.num_sample_rules} over samples, "
+        f"{called}: no problem{against}; rules: {checked.num_sample_rules} over samples, "
         f"{checked.num_batch_rules} over batches, {checked.num_shard_rules} over shards"
     )
     yield f"digest {checked.digest}"

@@ -12,7 +12,7 @@ from math import inf
 from types import MappingProxyType
 
 from dataguard.core.signals import SignalKind, SignalSpec
-from dataguard.errors import UnknownSignal
+from dataguard.errors import UnknownSignal, UsageError
 
 __all__ = ["HEADLINE", "SIGNALS", "TEXT_SIGNALS", "TOKEN_SIGNALS", "select", "spec_of"]
 
@@ -208,6 +208,8 @@ def spec_of(name: str) -> SignalSpec:
     >>> spec_of("byte_entropy").unit
     'bits'
     """
+    if not isinstance(name, str):
+        raise UnknownSignal(f"there is no signal {name!r}", allowed="names, as text")
     spec = SIGNALS.get(name)
     if spec is None:
         near = difflib.get_close_matches(name, SIGNALS, n=3)
@@ -228,5 +230,7 @@ def select(names: Iterable[str] | None, kind: SignalKind) -> tuple[SignalSpec, .
     every = TEXT_SIGNALS if kind == "text" else TOKEN_SIGNALS
     if names is None:
         return tuple(spec for spec in every if not spec.needs)
+    if isinstance(names, str):
+        raise UsageError(f"signals {names!r}", allowed="a list of names", todo=f"[{names!r}]")
     wanted = {spec_of(name).name for name in names}
     return tuple(spec for spec in every if spec.name in wanted)

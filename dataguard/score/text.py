@@ -83,7 +83,11 @@ def score_text(array: pa.Array | pa.ChunkedArray, signals: Iterable[str] | None 
     """
     import pyarrow as pa
 
-    specs = _checked(None if signals is None else tuple(signals))
+    if not isinstance(array, pa.Array | pa.ChunkedArray):
+        raise UsageError(
+            f"texts of type {type(array).__name__}", allowed="a pyarrow array of texts", todo="make one: pa.array(...)"
+        )
+    specs = _checked(signals if signals is None or isinstance(signals, str) else tuple(signals))
     names = [spec.name for spec in specs]
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     parts, nulls = [], []
@@ -96,8 +100,8 @@ def score_text(array: pa.Array | pa.ChunkedArray, signals: Iterable[str] | None 
     for spec in specs:
         values = np.concatenate([part[spec.name] for part in parts]) if parts else np.zeros(0, dtype=spec.dtype)
         columns.append(pa.array(values, mask=is_null if is_null.any() else None))
-    if not columns:  # a table without columns knows no number of rows
-        return pa.table({})
+    if not columns:  # which a table of nothing but names would have no rows
+        return pa.table({"": is_null}).select([])
     return pa.Table.from_arrays(columns, names=names)
 
 
@@ -134,7 +138,7 @@ def score_buffers(
     >>> scores["length_words"].tolist(), scores["top_2gram_char_fraction"].round(4).tolist()
     ([6, 1], [0.6154, 0.0])
     """
-    specs = _checked(tuple(signals))
+    specs = _checked(signals if isinstance(signals, str) else tuple(signals))
     values = np.ascontiguousarray(values)
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     if values.dtype != np.uint8 or values.ndim != 1:
@@ -164,7 +168,7 @@ def score_buffers(
 
 
 @lru_cache(maxsize=64)
-def _checked(signals: tuple[str, ...] | None) -> tuple[SignalSpec, ...]:
+def _checked(signals: tuple[str, ...] | str | None) -> tuple[SignalSpec, ...]:
     specs = select(signals, "text")
     if signals is not None:
         strange = sorted(set(signals) - {spec.name for spec in specs})

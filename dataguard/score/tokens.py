@@ -26,6 +26,7 @@ def score_tokens(
     mask: ArrayLike | pa.Array | pa.ChunkedArray | None = None,
     vocab_size: int | None = None,
     signals: Sequence[str] | None = None,
+    text_bytes: ArrayLike | None = None,
 ) -> pa.Table:
     """Signals of token samples, one row each.
 
@@ -41,6 +42,8 @@ def score_tokens(
         Size of the vocabulary, which ``token_entropy_ratio`` and ``out_of_vocabulary`` need.
     signals
         Names of token signals; None is all whose needs are given.
+    text_bytes
+        Shape (num_rows,): bytes of the text that each row came from, which ``fertility`` needs.
 
     Returns
     -------
@@ -73,12 +76,19 @@ def score_tokens(
             if counted.shape != np.shape(tokens):
                 raise UsageError(f"a mask of shape {counted.shape}", allowed=f"the tokens' shape, {np.shape(tokens)}")
             counted = counted.reshape(-1)
-    columns = score_token_rows(ids, offsets, signals, counted, vocab_size)
+    columns = score_token_rows(ids, offsets, signals, counted, vocab_size, text_bytes)
+    if not columns:
+        return pa.table({"": np.zeros(len(offsets) - 1)}).select([])  # no column, and as many rows
     return pa.table({name: pa.array(column, mask=is_null) for name, column in columns.items()})
 
 
 def _flat_matrix(tokens: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    matrix = np.asarray(tokens)
+    if isinstance(tokens, np.ma.MaskedArray):
+        raise UsageError("tokens in a masked array", todo="give its data as tokens, and what counts as mask")
+    try:
+        matrix = np.asarray(tokens)
+    except ValueError as error:  # rows of several lengths, of which NumPy makes no array
+        raise UsageError("rows of several lengths", todo="give a pyarrow list array: pa.array(...)") from error
     if matrix.ndim != 2:
         raise UsageError(
             f"tokens of shape {matrix.shape}",
@@ -110,6 +120,8 @@ def _flat_lists(
         row = int(np.searchsorted(offsets, place, side="right")) - 1
         raise UsageError(f"{what}: a null in row {row:,}", todo="leave it out with a mask, or make the whole row null")
     is_null = pc.is_null(whole).to_numpy(zero_copy_only=False) if whole.null_count else None
+    if pa.types.is_null(values.type):  # what pyarrow makes of rows that are all empty
+        values = values.cast(pa.int64())
     return values.to_numpy(zero_copy_only=False), offsets, is_null
 
 

@@ -188,6 +188,27 @@ def test_without_compilation_a_kernel_is_its_function(site: Path) -> None:
     assert run(site, NUMBA_DISABLE_JIT="1") == FROM_CACHE
 
 
+INTRINSIC = """
+from numba.extending import intrinsic
+from dataguard.core.compiled import kernel
+from dataguard.errors import EnvironmentFailed
+@intrinsic
+def load(typing, value):
+    return None
+@kernel()
+def total(value):
+    return load(value)
+try:
+    total(1)
+except EnvironmentFailed as error:
+    print(error.todo)
+"""
+
+
+def test_a_kernel_that_is_not_python_alone_says_that_it_has_to_be_compiled(site: Path) -> None:
+    assert run(site, INTRINSIC, NUMBA_DISABLE_JIT="1") == "run without NUMBA_DISABLE_JIT\n"
+
+
 FORK = """
 import os, signal, threading
 import numpy as np

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dataguard.errors import PolicyError, UsageError
-from dataguard.gate.policy import check_policy, load_policy, named_policy, policy_copy, read_policy
+from dataguard.gate.answers import checked
+from dataguard.gate.policy import check_policy, load_policy, named_policy, policy_copy, read_policy, stem_of
 from dataguard.gate.verdict import Skip, Verdict
 
 RULE = '[[rules]]\nname = "r"\naction = "flag"\nsignal = "byte_entropy"\n'
@@ -182,7 +183,7 @@ def test_two_rules_of_one_name_name_both_lines() -> None:
 
 def test_below_and_above_apart_suggests_outside() -> None:
     _, (problem,) = check_policy(f"{RULE}below = 2\nabove = 7", name="t")
-    assert problem.todo == "did you mean outside = [2.0, 7.0]?"
+    assert problem.todo == "did you mean outside = [2, 7]?"
 
 
 def test_at_most_64_rules_over_samples() -> None:
@@ -255,3 +256,79 @@ def test_a_copy_is_the_same_but_for_its_name() -> None:
     assert copy.text.replace('name = "mine"', 'name = "gopher"', 1) == named_policy("gopher").text
     with pytest.raises(UsageError, match="no name of a policy"):
         policy_copy("gopher", name="a b")
+
+
+BATCH = '[[rules]]\nname = "r"\nscope = "batch"\nsignal = "length_tokens"\naction = "flag"\nof = '
+
+
+def test_the_mean_of_whole_numbers_is_none() -> None:
+    between = "above = 3\nbelow = 4"
+    policy, problems = check_policy(f'{BATCH}"mean"\n{between}', name="t")
+    assert problems == ()
+    assert policy is not None
+    assert policy.batch_rules[0].condition.signal.whole  # the signal stays what it is
+    _, (problem,) = check_policy(f'{BATCH}"max"\n{between}', name="t")
+    assert (problem.kind, problem.todo) == ("never", None)  # outside = [4, 3] would be no better
+
+
+def test_outside_of_no_whole_number_is_always() -> None:
+    whole = '[[rules]]\nname = "r"\naction = "flag"\nsignal = "length_words"\noutside = '
+    assert [each.kind for each in check_policy(f"{whole}[3.2, 3.7]", name="t")[1]] == ["always"]
+    assert check_policy(f"{whole}[3.0, 3.7]", name="t")[1] == ()  # all but 3
+
+
+@pytest.mark.parametrize(
+    ("sources", "sections", "is_never"),
+    [
+        ("", '[sources."*"]\noff = ["r"]', True),
+        ("", '[sources.web]\noff = ["r"]', False),
+        ('sources = ["web"]\n', '[sources.web]\noff = ["r"]', True),
+        ('sources = ["web-a"]\n', '[sources."web-*"]\noff = ["r"]', True),
+        ('sources = ["web", "code"]\n', '[sources.web]\noff = ["r"]', False),
+        ("", '[sources."*"]\noff = ["r"]\n[sources.code]\nrules.r = { below = 1 }', False),
+        ("", '[sources.code]\nrules.r = { below = 1 }\n[sources."*"]\noff = ["r"]', True),
+    ],
+)
+def test_a_rule_that_is_off_wherever_it_is_meant_never_fires(sources: str, sections: str, is_never: bool) -> None:
+    _, problems = check_policy(f"{RULE}below = 2\n{sources}{sections}\n", name="t")
+    assert [each.kind for each in problems] == (["never"] if is_never else [])
+
+
+def test_no_source_is_called_nothing() -> None:
+    _, (problem,) = check_policy(f'{RULE}below = 2\nsources = ["web", ""]', name="t")
+    assert problem.kind == "never"
+
+
+@pytest.mark.parametrize(
+    ("written", "allowed"),
+    [
+        ("below = true", "a number, and a finite one"),
+        ('below = "2"', "a number, and a finite one"),
+        ("below = inf", "a number, and a finite one"),
+        (f"below = {'9' * 400}", "a number, and a finite one"),
+        ("below = 2\nmax_fraction = 2", "a number of at least 0 and of at most 1"),
+        ("outlier_mad = 0", "a number above 0"),
+        ("below = 2\nnote = 2020-01-01", 'text in quotes, "..."'),
+    ],
+)
+def test_what_may_stand_there_is_told_in_words(written: str, allowed: str) -> None:
+    _, (problem,) = check_policy(RULE + written, name="t")
+    assert (problem.kind, problem.allowed, problem.found) == ("wrong-type", allowed, None)
+
+
+def test_a_policy_is_called_by_a_name_whatever_its_file_is_called() -> None:
+    assert [stem_of(path) for path in ("a/\x1b[31mb\nc.toml", "名.toml", "x" * 99, "strict.v2.toml")] == [
+        "31mb_c",
+        "policy",
+        "x" * 64,
+        "strict.v2",
+    ]
+    with pytest.raises(UsageError, match="there is no policy"):
+        load_policy("a\0b")
+
+
+def test_a_rule_that_no_run_can_feed_is_told() -> None:
+    text = '[[rules]]\nname = "r"\naction = "flag"\nsignal = "fertility"\nabove = 2'
+    found = checked("p.toml", *check_policy(text, name="t"))
+    assert found.ok
+    assert [(each.kind, each.line) for each in found.remarks] == [("need", 1)]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from dataguard.errors import UsageError
 from dataguard.score.text import score_text
 from tests.twins.text_signals import text_signals
 
@@ -171,3 +173,20 @@ def test_each_signal_is_exactly_this(score: Callable[[bytes], dict[str, float]])
 
 def test_every_signal_is_told_something_of() -> None:
     assert {signal for _, signal, _ in CASES} == set(text_signals(b""))
+
+
+@pytest.mark.parametrize("texts", [["a"], "a", np.array(["a"]), pa.scalar("a"), pa.table({"a": ["a"]})])
+def test_what_is_no_arrow_array_is_refused(texts) -> None:
+    with pytest.raises(UsageError, match="pyarrow array"):
+        score_text(texts, ["length_bytes"])
+
+
+@pytest.mark.parametrize("signals", ["byte_entropy", [None], [3]])
+def test_names_are_a_list_of_names(signals) -> None:
+    with pytest.raises(UsageError):
+        score_text(pa.array(["a"]), signals)
+
+
+def test_no_signals_are_no_columns_and_as_many_rows() -> None:
+    table = score_text(pa.array(["a", None]), [])
+    assert (table.num_rows, table.num_columns) == (2, 0)

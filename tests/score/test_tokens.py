@@ -183,3 +183,19 @@ def test_fertility() -> None:
     for text_bytes in ([1, 2], [1.0, 2.0, 3.0], [-1, 2, 3]):
         with pytest.raises(UsageError, match="text_bytes"):
             score_token_rows([1, 2, 3], [0, 2, 3, 3], ["fertility"], text_bytes=text_bytes)
+
+
+@pytest.mark.parametrize("tokens", [[[1, 2], [3]], np.ma.array([[1, 2]], mask=[[False, True]])])
+def test_what_numpy_would_take_otherwise_is_refused(tokens) -> None:
+    with pytest.raises(UsageError):
+        score_tokens(tokens)
+
+
+def test_what_a_signal_needs_can_be_given() -> None:
+    table = score_tokens([[1, 2, 3], [4, 5, 6]], signals=["fertility"], text_bytes=[12, 0])
+    assert table.to_pydict() == {"fertility": [0.25, 0.0]}
+
+
+def test_rows_of_nothing_and_no_signals_are_rows() -> None:
+    assert score_tokens(pa.array([[], []]), signals=["length_tokens"]).to_pydict() == {"length_tokens": [0, 0]}
+    assert score_tokens(pa.array([[1], [2]]), signals=[]).num_rows == 2
