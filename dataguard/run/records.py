@@ -179,6 +179,8 @@ def _without(name: str, prefix: str) -> str:
 def rounded(values: NDArray[Any]) -> NDArray[np.float32]:
     """Values as the index keeps them: float32 rounded to 10 mantissa bits, ties to even; NaN is one NaN.
 
+    What would be rounded up beyond the greatest such number stays that number: rounding makes nothing infinite.
+
     >>> rounded(np.array([1 / 3, 2047.0, 2049.0])).tolist()
     [0.333251953125, 2047.0, 2048.0]
     """
@@ -186,6 +188,8 @@ def rounded(values: NDArray[Any]) -> NDArray[np.float32]:
         single = np.ascontiguousarray(values, dtype="<f4")
     bits = single.view("<u4")
     kept = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    beyond = (kept & np.uint32(0x7FFFFFFF)) == np.uint32(0x7F800000)
+    kept[beyond] -= np.uint32(0x2000)
     answer: NDArray[np.float32] = np.where(np.isfinite(single), kept.view("<f4"), single)
     answer[np.isnan(single)] = np.nan
     return answer
