@@ -75,10 +75,10 @@ def outliers_in(folder: Path) -> dict[str, Values]:
 
     sketches: dict[str, Sketch] = {}
     for path in sorted(folder.glob("*.parquet")):
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False) as file:
             if _OUTLIER not in file.schema_arrow.names:
                 continue
-            for batch in file.iter_batches(1 << 16, columns=["source", _OUTLIER]):
+            for batch in file.iter_batches(1 << 16, columns=["source", _OUTLIER], use_threads=False):
                 words = batch.column(0)
                 numbers, names = words.indices.to_numpy(zero_copy_only=False), words.dictionary.to_pylist()
                 values = batch.column(1).to_numpy(zero_copy_only=False)

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from dataguard.core.manifest import Manifest
+from dataguard.corpus.whole_parquet import read_whole
 from dataguard.errors import InputError, NotInRun, RunDamaged
 from dataguard.run.atomic import publish_new
 from dataguard.run.layout import Layout
@@ -130,12 +131,11 @@ def keep_list(layout: Layout, targets: Iterable[Target]) -> str:
 def read_kept_list(layout: Layout, digest: str) -> list[Target]:
     """The run's own copy, sorted; RunDamaged where it is missing or holds other rows than its name says."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = layout.withheld(digest)
     try:
         with path.open("rb") as file:
-            table = pq.read_table(file, columns=["shard", "row"], page_checksum_verification=True)
+            table = read_whole(file, columns=["shard", "row"])
     except (OSError, pa.ArrowException, KeyError) as error:
         raise RunDamaged(f"the list of withheld rows {path} cannot be read", found=str(error)) from error
     rows = [(str(shard), row) for shard, row in zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True)]
@@ -222,10 +222,9 @@ _AUDITED = b"dataguard.withhold"
 
 def _parquet_rows(raw: bytes, name: str) -> Iterator[tuple[str, object, str]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(io.BytesIO(raw), page_checksum_verification=True)
+        table = read_whole(io.BytesIO(raw))
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"withhold file {name} is damaged", found=str(error)) from error
     if "shard" not in table.column_names:
