@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dataguard.audit.documents import Mixture, MixtureOf, SourceAccount
-from dataguard.audit.sample import exact_number
+from dataguard.core.parse import exact_number
 from dataguard.errors import UsageError
 
 __all__ = ["mixture_of", "parse_weights"]

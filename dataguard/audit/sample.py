@@ -8,7 +8,6 @@ block's first row, and by nothing else: not by the rest of the corpus, not by th
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
@@ -18,14 +17,13 @@ from numpy.typing import NDArray
 
 from dataguard.core.keys import derive_key
 from dataguard.core.manifest import Manifest
+from dataguard.core.parse import exact_number
 from dataguard.errors import UsageError
 
-__all__ = ["Sample", "exact_number", "parse_sample"]
+__all__ = ["Sample", "parse_sample"]
 
 _FEW_BLOCKS = 256
 _WHOLE = 1 << 64
-_MOST_DIGITS = 100
-_NUMBER = re.compile(r"[+-]?(\d+/\d+|(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?)", re.ASCII)
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -90,22 +88,6 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * _FIRST
     values = (values ^ (values >> np.uint64(27))) * _SECOND
     return values ^ (values >> np.uint64(31))
-
-
-def exact_number(text: str) -> Fraction | None:
-    """A number as people type one, exact; None for anything else.
-
-    Exponents have two digits at most: the exact value of ``1e-99999999`` would take minutes to write out.
-
-    >>> exact_number("1e-3"), exact_number("2/3"), exact_number("1e-99999999"), exact_number("1_0"), exact_number("1/0")
-    (Fraction(1, 1000), Fraction(2, 3), None, None, None)
-    """
-    if len(text) > _MOST_DIGITS or not _NUMBER.fullmatch(text):
-        return None
-    try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        return None
 
 
 def parse_sample(text: str) -> Fraction:

@@ -1,4 +1,4 @@
-"""What did somebody type: a step, a range, a shard, a row of a shard?
+"""What did somebody type: a step, a range, a shard, a row of a shard, a number?
 
 All ranges are half-open, ``START:STOP``. Nothing is clamped: what is empty, reversed or negative is refused with what
 was typed and what would be accepted.
@@ -7,12 +7,15 @@ was typed and what would be accepted.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from dataguard.errors import SpanError, UsageError
 
-__all__ = ["parse_shard_row", "parse_span", "parse_step_or_span"]
+__all__ = ["exact_number", "parse_shard_row", "parse_span", "parse_step_or_span"]
 
 _WHOLE = re.compile(r"[0-9]+(_[0-9]+)*\Z", re.ASCII)
+_MOST_DIGITS = 100
+_NUMBER = re.compile(r"[+-]?(\d+/\d+|(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?)", re.ASCII)
 _ALLOWED = "START:STOP with whole numbers, half-open: 40:45 is 40, 41, 42, 43 and 44"
 
 
@@ -67,6 +70,22 @@ def parse_shard_row(text: str) -> tuple[str, int | None]:
     if not shard.strip():
         raise UsageError(f"{text!r} names no shard", allowed="SHARD or SHARD:ROW")
     return shard, row
+
+
+def exact_number(text: str) -> Fraction | None:
+    """A number as people type one, exact; None for anything else.
+
+    Exponents have two digits at most: the exact value of ``1e-99999999`` would take minutes to write out.
+
+    >>> exact_number("1e-3"), exact_number("2/3"), exact_number("1e-99999999"), exact_number("1_0"), exact_number("1/0")
+    (Fraction(1, 1000), Fraction(2, 3), None, None, None)
+    """
+    if len(text) > _MOST_DIGITS or not _NUMBER.fullmatch(text):
+        return None
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 def _whole(part: str, text: str, what: str) -> int:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dataguard.core.digests import canonical_json, sha256_hex
+from dataguard.core.parse import exact_number
 from dataguard.errors import PlanError, RunDamaged
 
 __all__ = [
@@ -169,13 +170,15 @@ def whole_weights(weights: Mapping[str, str | int | float | Fraction]) -> dict[s
     """
     exact: dict[str, Fraction] = {}
     for name, weight in weights.items():
-        try:
-            exact[name] = weight if isinstance(weight, Fraction) else Fraction(str(weight))
-        except (ValueError, ZeroDivisionError) as error:
+        number = weight if isinstance(weight, Fraction) else exact_number(str(weight).strip())
+        if number is None:
             raise PlanError(
-                f"weight {weight!r} of source {name!r} is no number", todo="give e.g. --weight NAME=2"
-            ) from error
-        if exact[name] < 0:
+                f"weight {weight!r} of source {name!r} is no number",
+                allowed="2, 0.25, 1/3, 1e-3; exponents of two digits",
+                todo="give e.g. --weight NAME=2",
+            )
+        exact[name] = number
+        if number < 0:
             raise PlanError(f"weight {weight} of source {name!r} cannot be", allowed="above 0; 0 leaves the source out")
     exact = {name: value for name, value in exact.items() if value}
     if not exact:

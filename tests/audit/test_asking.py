@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dataguard.audit.mixture import parse_weights
-from dataguard.audit.sample import exact_number, parse_sample
+from dataguard.audit.sample import parse_sample
 from dataguard.cli.main import main
+from dataguard.core.parse import exact_number
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.errors import DataguardError, PolicyError, UsageError

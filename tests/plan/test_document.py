@@ -105,7 +105,7 @@ def test_whole_weights_keep_every_ratio_exactly(weights) -> None:
     assert all(Fraction(whole[each], whole[name]) == weights[each] / weights[name] for each in weights)
 
 
-@pytest.mark.parametrize("weight", ["nan", "inf", "1/0", "", True, "2x"])
+@pytest.mark.parametrize("weight", ["nan", "inf", "1/0", "", True, "2x", "1_0", "1e-99999999"])
 def test_a_weight_that_is_no_number_is_refused(weight) -> None:
     with pytest.raises(PlanError, match="is no number"):
         whole_weights({"web": weight})
