@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["render_audit"]
 
 _FEW = 10
+_MOST_DAMAGED = 200
 _WORDS = {"pass": "PASS", "fail": "FAIL", "nothing": "NOTHING CHECKED"}
 
 
@@ -58,9 +59,9 @@ def _damaged(summary: AuditSummary) -> Iterator[str]:
     for title, shards in (("damaged", summary.shards.damaged), ("not reached", summary.shards.unreachable)):
         if shards:
             yield f"{title}: {len(shards):,}"
-            yield from (f"  {printable(shard.shard)}: {printable(shard.reason)}" for shard in shards[:_FEW])
-            if len(shards) > _FEW:
-                yield f"  and {len(shards) - _FEW:,} more (summary.json names all)"
+            yield from (f"  {printable(shard.shard)}: {printable(shard.reason)}" for shard in shards[:_MOST_DAMAGED])
+            if len(shards) > _MOST_DAMAGED:
+                yield f"  and {len(shards) - _MOST_DAMAGED:,} more (summary.json names all)"
 
     if summary.shards.ignored_files:
         counts = ", ".join(f"{number:,} {reason}" for reason, number in summary.shards.ignored_files.items())
