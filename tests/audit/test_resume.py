@@ -8,15 +8,15 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 import pytest
 
-from dataguard.audit.engines import Keep
+from dataguard.audit.engines import Keep, local
 from dataguard.audit.engines.local import LocalEngine
 from dataguard.audit.folder import AuditFolder
 from dataguard.audit.job import Job
@@ -134,20 +134,27 @@ def test_tasks_in_any_order_and_any_grouping_make_the_same_parts(
 
 
 def test_an_interruption_waits_for_what_is_under_way_and_keeps_it(
-    whole: tuple[Path, dict[str, str]], tmp_path: Path
+    whole: tuple[Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, expected = whole
-    began = threading.Event()
+    began, ending = threading.Event(), threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            ending.set()
+            super().shutdown(wait, cancel_futures=cancel_futures)
 
     class Slow(Counting):
         def score(self, task: Task, sink: BinaryIO) -> None:
             if task.number == 2:
                 began.set()
-                time.sleep(0.3)
+                assert ending.wait(60)
             super().score(task, sink)
 
+    monkeypatch.setattr(local, "ThreadPoolExecutor", Pool)
+
     def interrupt() -> None:
-        began.wait(20)
+        began.wait(60)
         signal.pthread_kill(main, signal.SIGINT)
 
     main = threading.main_thread().ident
