@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+
+from tests.support.object_store import environment_of, object_store
 
 
 @dataclass
@@ -80,30 +81,23 @@ def bucket_behind(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Lin
     """``s3://data`` with the files of a folder while the block goes on, for this process and those it starts."""
     import boto3
     import s3fs
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    made = Line(server=server.get_host_and_port())
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(made))
-    proxy.daemon_threads = True
-    Thread(target=proxy.serve_forever, daemon=True).start()
-    try:
-        endpoint = f"http://127.0.0.1:{proxy.server_address[1]}"
-        for name, value in {
-            "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
-        }.items():  # fmt: skip
-            monkeypatch.setenv(name, value)
-        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-        client.create_bucket(Bucket="data")
-        for path in folder.rglob("*.*"):
-            client.upload_file(str(path), "data", str(path.relative_to(folder)))
-        client.close()
-        yield made
-    finally:
-        s3fs.S3FileSystem.clear_instance_cache()
-        proxy.shutdown()
-        proxy.server_close()
-        server.stop()
+    with object_store() as server:
+        made = Line(server=server)
+        proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(made))
+        proxy.daemon_threads = True
+        Thread(target=proxy.serve_forever, daemon=True).start()
+        try:
+            endpoint = f"http://127.0.0.1:{proxy.server_address[1]}"
+            for name, value in environment_of(endpoint).items():
+                monkeypatch.setenv(name, value)
+            client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+            client.create_bucket(Bucket="data")
+            for path in folder.rglob("*.*"):
+                client.upload_file(str(path), "data", str(path.relative_to(folder)))
+            client.close()
+            yield made
+        finally:
+            s3fs.S3FileSystem.clear_instance_cache()
+            proxy.shutdown()
+            proxy.server_close()

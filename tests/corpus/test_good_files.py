@@ -215,6 +215,7 @@ def test_mds_datasets_of_others(shared: Path, tmp_path: Path) -> None:
     assert num_compared > 3
 
 
+@pytest.mark.long  # the library wants torch and its vision package, which nothing else here does
 def test_mds_is_what_its_library_reads(shared: Path, tmp_path: Path) -> None:
     reader = pytest.importorskip("streaming.base.format.mds.reader", reason="mosaicml-streaming is not installed")
     for index in sorted((shared / "data/formats/mds").rglob("index.json")):

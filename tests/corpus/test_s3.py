@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.corpus.problems import RowProblem
 from dataguard.corpus.verify import verify_shards
 from tests.corpus.making import jsonl, npy, parquet
+from tests.support.object_store import environment_of, object_store
 
 for _name in ("s3fs", "moto", "flask", "flask_cors"):
     pytest.importorskip(_name, reason=f"{_name} is not installed; it comes with dataguard[test]")
@@ -22,19 +22,17 @@ for _name in ("s3fs", "moto", "flask", "flask_cors"):
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    import boto3
     import s3fs
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
-    }.items():  # fmt: skip
+    with object_store() as (host, port):
+        yield _filled(f"http://{host}:{port}", monkeypatch, tmp_path)
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+def _filled(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    import boto3
+
+    for name, value in environment_of(endpoint).items():
         monkeypatch.setenv(name, value)
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
     client.create_bucket(Bucket="data")
@@ -46,9 +44,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     for path in tmp_path.rglob("*.*"):
         client.upload_file(str(path), "data", str(path.relative_to(tmp_path)))
     client.put_object(Bucket="data", Key="web/_SUCCESS", Body=b"")
-    yield "s3://data"
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
+    return "s3://data"
 
 
 def test_an_object_store_is_a_source_like_any_other(bucket: str, tmp_path: Path) -> None:
