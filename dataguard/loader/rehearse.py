@@ -205,7 +205,7 @@ def planned_steps(
         Policy, profile and vocabulary size of the run to be: checked against the plan's sources, and named.
     """
     if gate is not None:
-        check_fit(gate.policy, plan.document)
+        check_fit(gate.policy, plan)
     plan.check(geometry)
     if rank is not None:
         geometry.check_rank(rank)

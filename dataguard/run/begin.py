@@ -186,7 +186,7 @@ def _make(
         document = run.plan_document(run.begun(parent, read).plan)
         start = _fork_start(run, lineage, request, fork_step, parent_next_step)
     document = _amended(run, request, document, start)
-    check_fit(request.gate.policy, document)
+    check_fit(request.gate.policy, run.plan_from(document))
     before = run.document if parent is None else run.begun(parent, read)
     kept = keep_choice(run.layout, request.gate, KeptChoice.of(before))
     attempt = AttemptPlan(

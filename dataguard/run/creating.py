@@ -70,7 +70,7 @@ def create_run(
     known = {corpus.manifest.digest: corpus for corpus in (*own, *corpora)}
     for digest in manifests_of(plan.document):
         keep_manifest(layout, plan.manifests[digest], file=manifest_files.get(digest), corpus=known.get(digest))
-    check_fit(gate.policy, plan.document)
+    check_fit(gate.policy, plan)
     kept = keep_choice(layout, gate, KeptChoice())
     created = RunCreated(
         run=uuid.uuid4().hex,

@@ -22,7 +22,7 @@ from dataguard.gate.judged import Judged
 from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import PlannedSlots
 from dataguard.run.headline import encode
-from dataguard.run.policies import kept_profile, policy_of
+from dataguard.run.policies import kept_profile, policy_of, sources_known
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX, index_record, rounded
 from dataguard.score.registry import HEADLINE
 
@@ -203,13 +203,15 @@ def judge_of(run: Run, attempt: int) -> Judge | None:
     policy = policy_of(run, attempt)
     if policy is None:
         return None
-    root = run.plan_of(attempt).root
+    plan = run.plan_of(attempt)
+    root = plan.root
     kind: SignalKind = "tokens" if root.form == "window" else "text"
     source_names = run.stream_of(attempt).source_names
     gate = Gate(
         policy,
         source_names=source_names,
         source_kinds=[kind] * len(source_names),
+        known_sources=sources_known(plan),
         profile=None if facts.profile is None else kept_profile(run.layout, facts.profile),
         vocab_size=facts.vocab_size,
     )

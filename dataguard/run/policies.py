@@ -19,8 +19,10 @@ from dataguard.run.events import AttemptBegun, RunCreated
 from dataguard.run.layout import Layout
 
 if TYPE_CHECKING:
+    from dataguard.core.signals import SignalKind
     from dataguard.gate.policy import Policy
-    from dataguard.plan.document import Fill, PlanDocument
+    from dataguard.plan.document import Fill
+    from dataguard.plan.plan import Plan
     from dataguard.run.run import Run
     from dataguard.score.profile import Profile
 
@@ -34,6 +36,7 @@ __all__ = [
     "kept_policy",
     "kept_profile",
     "policy_of",
+    "sources_known",
 ]
 
 NO_POLICY = "none"
@@ -174,15 +177,23 @@ def keep_choice(layout: Layout, asked: GateChoice, before: KeptChoice) -> KeptCh
     return kept
 
 
-def check_fit(policy: Policy | None, document: PlanDocument) -> None:
-    """PolicyError where a policy speaks of sources that a plan does not mix: such a rule would never fire."""
+def sources_known(plan: Plan) -> list[str]:
+    """All sources of a plan's manifests: a policy may speak of those that the plan leaves out."""
+    names = {source.name for manifest in plan.manifests.values() for source in manifest.sources}
+    return sorted(names, key=str.encode)
+
+
+def check_fit(policy: Policy | None, plan: Plan) -> None:
+    """PolicyError where a policy speaks of sources that no manifest of a plan has: such a rule would never fire."""
     if policy is None:
         return
     from dataguard.gate.fitting import fit_problems
     from dataguard.gate.problem import policy_error
 
+    document = plan.document
     names = sorted({name for mixture in document.mixtures for name in mixture.weights}, key=str.encode)
-    problems = fit_problems(policy, names, ["tokens" if document.root.form == "window" else "text"] * len(names))
+    kinds: list[SignalKind] = ["tokens" if document.root.form == "window" else "text"] * len(names)
+    problems = fit_problems(policy, names, kinds, known_sources=sources_known(plan))
     if problems:
         raise policy_error(policy.name, problems)
 

@@ -21,6 +21,7 @@ from dataguard.run.index import Index, merge
 from dataguard.run.judging import keeps_signals
 from dataguard.run.policies import policy_of
 from dataguard.run.run import Run
+from tests.support.corpora import make_corpus
 from tests.support.gated import LOW, TOKEN_POLICY, VOCABULARY, documents, rule, tokens
 from tests.support.runs import in_turns, open_loaders
 
@@ -264,6 +265,15 @@ def test_what_cannot_be_is_refused_before_anything_is_begun(tmp_path: Path, web:
     with pytest.raises(PolicyError):
         walk(run, policy=policy(rule("flag", sources=["cod"])))
     assert not len(run.attempts())
+
+
+def test_a_policy_may_speak_of_a_source_that_the_plan_leaves_out(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, {"web": {"a.jsonl": 40}, "code": {"b.jsonl": 40}})
+    run = gated(tmp_path / "run", corpus, rule("flag", sources=["code"]), weights={"web": 1, "code": 0})
+    walk(run, steps=2)
+    assert set(records_of(run)["verdict"].tolist()) == {Verdict.PASS}
+    with pytest.raises(PolicyError, match="cod"):
+        gated(tmp_path / "other", corpus, rule("flag", sources=["cod"]), weights={"web": 1, "code": 0})
 
 
 def test_the_policy_says_what_a_withheld_slot_holds(tmp_path: Path, web: Corpus) -> None:

@@ -23,6 +23,8 @@ from dataguard.errors import UsageError
 
 __all__ = ["LocalEngine"]
 
+_LOOK_SECONDS = 0.5
+
 
 class LocalEngine:
     """Threads of this process.
@@ -65,7 +67,12 @@ class LocalEngine:
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="dataguard-audit")
         try:
             futures = [pool.submit(work) for _ in range(min(self.num_workers, max(len(tasks), 1)))]
-            wait(futures, return_when=FIRST_EXCEPTION)
+            pending = set(futures)
+            while pending:
+                # Looked at again and again: a library may have had the system resume what Ctrl-C should interrupt.
+                done, pending = wait(pending, _LOOK_SECONDS, return_when=FIRST_EXCEPTION)
+                if any(future.exception() is not None for future in done):
+                    break
         except BaseException:
             stop.set()
             raise
