@@ -22,7 +22,9 @@
         ├── UnfitFileSystem           4  the run directory's file system lacks link, rename or exclusive create
         ├── WriterConflict            4  another writer owns this rank, or a newer attempt fenced this one
         ├── RanksDisagree             4  ranks of one launch differ in seed, plan, geometry or start step
-        └── RankMissing               4  the rank that begins the attempt did not appear in time
+        ├── RankMissing               4  the rank that begins the attempt did not appear in time
+        ├── TransformFailed           4  the user's own function failed on a sample
+        └── WorkerDied                4  a process that reads ahead of the trainer died, or answers no more
 
 A message says up to four things, each on a line of its own: what is wrong, what was found, what is allowed, what to do
 next.
@@ -55,9 +57,11 @@ __all__ = [
     "ShardChanged",
     "ShardDamaged",
     "SpanError",
+    "TransformFailed",
     "UnfitFileSystem",
     "UnknownSignal",
     "UsageError",
+    "WorkerDied",
     "WriteFailed",
     "WriterConflict",
 ]
@@ -188,3 +192,11 @@ class RanksDisagree(EnvironmentFailed):
 
 class RankMissing(EnvironmentFailed):
     """The rank that begins the attempt did not appear in time."""
+
+
+class TransformFailed(EnvironmentFailed):
+    """The user's transform or collate function failed on a sample, whose address the message names."""
+
+
+class WorkerDied(EnvironmentFailed):
+    """A process that reads ahead of the trainer died, or answers no more."""

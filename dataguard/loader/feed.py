@@ -10,19 +10,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.core.manifest import ManifestSet
 from dataguard.core.microbatch import Microbatch
 from dataguard.corpus.contents import slot_contents
 from dataguard.corpus.reader import RowReader
 from dataguard.loader.record import index_records
-from dataguard.loader.walk import Planned, Walk
+from dataguard.loader.walk import Planned
+from dataguard.plan.document import Fill
 from dataguard.plan.filled import fill_slots
+from dataguard.plan.stream import Stream
+from dataguard.plan.withheld import WithheldSet
 from dataguard.run.judging import Judge
 from dataguard.run.settling import OnUnreadable, Settled, Settler
 
@@ -38,30 +41,60 @@ class Fed:
     settled: Settled
     records: NDArray[np.void]
     """Index records, one a slot."""
+    storage_bytes: int = 0
+    """Bytes read for it from shards, where another process read them."""
+    tensors: Any = None
+    """What an adapter's own processes made of it, and it hands over instead."""
+
+    def without_content(self) -> Fed:
+        """The same without the samples themselves, which an adapter hands over in another form."""
+        return replace(
+            self,
+            microbatch=replace(self.microbatch, records=None, ids=None),
+            settled=replace(self.settled, contents=()),
+        )
+
+    def with_digest(self, digest: bytes) -> Fed:
+        """The same under another digest of the microbatch: one that covers what was made of it."""
+        records = self.records.copy()
+        records["microbatch_digest"][0] = np.void(digest)
+        return replace(self, microbatch=replace(self.microbatch, digest=digest), records=records)
 
 
 class Feeder:
-    """Reads, judges and assembles the microbatches of one rank; safe for several threads."""
+    """Reads, judges and assembles the microbatches of one attempt; safe for several threads.
+
+    Parameters
+    ----------
+    reader
+        Of the attempt's rows.
+    stream, withheld, fill, attempt
+        Of the attempt.
+    seq_len
+        Tokens of a window; None for documents.
+    """
 
     def __init__(
         self,
-        walk: Walk,
         reader: RowReader,
         *,
-        manifest_set: ManifestSet,
+        stream: Stream,
+        withheld: WithheldSet,
+        fill: Fill,
+        attempt: int,
         seq_len: int | None,
         on_unreadable: OnUnreadable,
         judge: Judge | None = None,
     ) -> None:
-        self._walk = walk
-        self._reader = reader
-        self._manifests = manifest_set
+        self.reader = reader
+        self._attempt = attempt
+        self._manifests = stream.manifest_set
         self._seq_len = seq_len
         self._settler = Settler(
             partial(slot_contents, reader, seq_len=seq_len),
-            stream=walk.stream,
-            withheld=walk.withheld,
-            fill=walk.fill,
+            stream=stream,
+            withheld=withheld,
+            fill=fill,
             judge=judge,
             on_unreadable=on_unreadable,
         )
@@ -73,11 +106,11 @@ class Feeder:
             settled.slots,
             [content.value for content in settled.contents],
             address=planned.address,
-            attempt=self._walk.attempt,
+            attempt=self._attempt,
             batch=planned.batch,
             manifests=self._manifests,
             seq_len=self._seq_len,
-            dtype=self._reader.token_dtype,
+            dtype=self.reader.token_dtype,
             masked=settled.masked,
         )
         records = index_records(microbatch, events=settled.slots.event, answers=settled.answers)

@@ -12,8 +12,6 @@ It knows no framework. `dataguard.torch` puts it under a trainer; `dataguard reh
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,20 +21,17 @@ from dataguard.core.address import Geometry
 from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AnswerNo, AttemptError, UsageError
 from dataguard.gate.account import Account
-from dataguard.loader.feed import OnUnreadable
-from dataguard.loader.places import check_places
-from dataguard.loader.proposals import propose_met
+from dataguard.loader.agreeing import agree
+from dataguard.loader.feed import Fed, OnUnreadable
+from dataguard.loader.peers import Peers
+from dataguard.loader.reading import Reading, reading_by_threads
 from dataguard.loader.walk import End
 from dataguard.loader.walking import BatchPart, Walking
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.state import JournalHead, LoaderState, read_state
-from dataguard.run.begin import begin_attempt
-from dataguard.run.events import RankPlace
-from dataguard.run.halting import record_halts
-from dataguard.run.join import join_attempt
-from dataguard.run.launch import AttemptRequest, environment_launch_id
+from dataguard.run.events import TransformIdentity
+from dataguard.run.launch import AttemptRequest
 from dataguard.run.policies import GateChoice
-from dataguard.run.reached import reached_by_any
 from dataguard.run.run import Run
 from dataguard.run.writer import Fsync
 
@@ -87,6 +82,9 @@ class Loader:
         How long a rank waits for rank 0.
     fsync
         ``each`` makes each record durable at hand-over; ``seal`` leaves that to the system until a segment ends.
+    reading, peers, transform
+        For adapters to frameworks: who reads ahead instead of threads, how ranks speak to each other, and what makes
+        tensors of samples (it is recorded).
 
     Raises
     ------
@@ -118,6 +116,9 @@ class Loader:
         vocab_size: int | None = None,
         join_timeout_seconds: float = 120.0,
         fsync: Fsync = "seal",
+        reading: Reading | None = None,
+        peers: Peers | None = None,
+        transform: TransformIdentity | None = None,
     ) -> None:
         geometry.check_rank(rank)
         counts = (
@@ -136,8 +137,9 @@ class Loader:
         self.rank = rank
         self._steps = steps
         self._epochs = epochs
-        self._num_threads = num_threads
-        self._prefetch = prefetch
+        self._background = reading is not None or num_threads > 0
+        self._reading = reading or reading_by_threads(num_threads, prefetch)
+        self._peers = peers
         self._on_unreadable = on_unreadable
         self._cache_bytes = cache_bytes
         self._roots = dict(roots or {})
@@ -154,6 +156,7 @@ class Loader:
             "weights": weights,
             "epochs": epochs,
             "gate": GateChoice.read(policy, profile, vocab_size).over(run.gate),
+            "transform": transform,
         }
         self._state: LoaderState | None = None
         self._walking: Walking | None = None
@@ -167,18 +170,24 @@ class Loader:
 
     def __next__(self) -> Microbatch:
         """Record the next microbatch and hand it over."""
+        fed = self.hand_over()
+        if fed is None:
+            raise StopIteration
+        return fed.microbatch
+
+    def hand_over(self) -> Fed | None:
+        """Record the next microbatch and hand it over with all that was read and judged; None at the end."""
         if self._walking is None:
             self._walking = self._begin()
         try:
-            microbatch = self._walking.next()
+            fed = self._walking.next()
         except AnswerNo:
             # The gate stops all ranks here: the record ends as at any other end.
             self.close()
             raise
-        if microbatch is None:
+        if fed is None:
             self.close()
-            raise StopIteration
-        return microbatch
+        return fed
 
     def take_step(self) -> list[Microbatch]:
         """Hand over all microbatches that are left of the step in hand; none where the walk has ended.
@@ -293,7 +302,8 @@ class Loader:
     @property
     def bytes_read(self) -> int:
         """Bytes this rank has read from shards so far."""
-        return 0 if self._walking is None else self._walking.reader.counts.storage_bytes
+        walking = self._walking
+        return 0 if walking is None else walking.reader.counts.storage_bytes + walking.storage_bytes
 
     def _begin(self) -> Walking:
         return Walking(
@@ -303,17 +313,29 @@ class Loader:
             end=End(num_steps=self._steps, epochs=self._epochs),
             roots=self._roots,
             cache_bytes=self._cache_bytes,
-            num_threads=self._num_threads,
-            prefetch=self._prefetch,
             on_unreadable=self._on_unreadable,
             fsync=self._fsync,
+            reading=self._reading,
+            background=self._background,
         )
 
     def _agree(self) -> AttemptPlan:
         """Rank 0 begins the attempt, all others join it."""
-        request = dict(self._request)
-        if request["launch_id"] is None:
-            request["launch_id"] = self._default_launch_id()
+        return agree(
+            self.run,
+            self._asked,
+            launch_id=self._request["launch_id"],
+            rank=self.rank,
+            world_size=self.geometry.world_size,
+            roots=self._roots,
+            corpus=self._corpus,
+            peers=self._peers,
+            join_timeout_seconds=self._join_timeout_seconds,
+        )
+
+    def _asked(self, launch_id: str) -> AttemptRequest:
+        """What this rank was told."""
+        request = {**self._request, "launch_id": launch_id}
         state = self._state
         if state is not None and state.attempt == 0:
             # It was taken before the first iteration: a fresh start, which forks from step 0 where attempts exist.
@@ -322,42 +344,4 @@ class Loader:
         if state is not None:
             request["parent"] = request["fork_step"] = None
         root = self.run.plan.root
-        asked = AttemptRequest(state=state, root_digest=root.digest, seed=root.seed, **request)
-        # An attempt is begun for ever, so what can be refused is refused before: a source that nobody placed, or that
-        # is not there on this machine.
-        check_places(
-            self.run,
-            parent=asked.parent if state is None else state.attempt,
-            roots=self._roots,
-            corpus=self._corpus,
-            weights=asked.weights,
-        )
-        if self.rank != 0:
-            return join_attempt(self.run, asked, rank=self.rank, timeout_seconds=self._join_timeout_seconds)
-        roots = dict(self._roots) if self._corpus is None else {**self._corpus.roots, **self._roots}
-        record_halts(self.run)
-        propose_met(self.run, before_attempt=True)
-        return begin_attempt(
-            self.run,
-            asked,
-            parent_next_step=lambda parent: reached_by_any(self.run, parent),
-            ranks=[_here(0)],
-            roots=roots,
-            corpus=self._corpus,
-        )
-
-    def _default_launch_id(self) -> str:
-        found = environment_launch_id(os.environ)  # noqa: TID251 - the launcher speaks through the environment
-        if found is not None:
-            return found
-        if self.geometry.world_size > 1:
-            raise UsageError(
-                f"{self.geometry.world_size} ranks cannot know each other's launch",
-                found="no launcher's run id in the environment, and no launch_id",
-                todo="give all ranks the same launch_id, another at every restart",
-            )
-        return f"single {uuid.uuid4().hex}"
-
-
-def _here(rank: int) -> RankPlace:
-    return RankPlace(rank=rank, host=os.uname().nodename, process=os.getpid())
+        return AttemptRequest(state=state, root_digest=root.digest, seed=root.seed, **request)

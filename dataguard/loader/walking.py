@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,15 +17,15 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AnswerNo, AttemptError, DataguardError, WriterConflict
 from dataguard.gate.account import Account
 from dataguard.gate.judged import Judged
 from dataguard.gate.verdict import Verdict
 from dataguard.loader.demand import demand_of
-from dataguard.loader.feed import Fed, Feeder, OnUnreadable
-from dataguard.loader.prefetch import ahead
+from dataguard.loader.feed import Fed, OnUnreadable
+from dataguard.loader.feeding import Feeding
 from dataguard.loader.proposals import propose_met
+from dataguard.loader.reading import Reading
 from dataguard.loader.walk import End, Walk
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.slots import SlotStatus
@@ -33,6 +34,7 @@ from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, reco
 from dataguard.run.join import fence
 from dataguard.run.judging import Answers, Judge, account_of, judge_of
 from dataguard.run.policies import fill_of
+from dataguard.run.progress import Progress
 from dataguard.run.run import Run
 from dataguard.run.tidy import compact_ended
 from dataguard.run.writer import Fsync, RankWriter
@@ -68,10 +70,10 @@ class Walking:
         end: End,
         roots: Mapping[str, str],
         cache_bytes: int | None,
-        num_threads: int,
-        prefetch: int,
         on_unreadable: OnUnreadable | None,
         fsync: Fsync,
+        reading: Reading,
+        background: bool = True,
     ) -> None:
         self.run = run
         self.rank = rank
@@ -82,12 +84,8 @@ class Walking:
         demand = demand_of(plan, stream, attempt.geometry)
         judge = judge_of(run, attempt.number)
         self.judge = judge
+        self.progress = run.progress[rank] = Progress(attempt=attempt.number)
         self.notes = (*demand.notes, *_without_effect(run, attempt), *_lacking(judge))
-        self.reader = run.reader(
-            attempt.number,
-            roots=roots,
-            cache_bytes=cache_bytes or demand.cache_bytes,
-        )
         self.walk = Walk(
             stream=stream,
             steps=steps,
@@ -99,15 +97,18 @@ class Walking:
             first_step=attempt.fork_step,
             end=end,
         )
-        feeder = Feeder(
-            self.walk,
-            self.reader,
-            manifest_set=stream.manifest_set,
-            seq_len=plan.root.seq_len,
-            on_unreadable=on_unreadable or ("withhold" if judge is None else judge.policy.on_unreadable),
-            judge=judge,
+        feeding = Feeding(
+            path=str(run.path),
+            attempt=attempt.number,
+            roots=dict(roots),
+            cache_bytes=cache_bytes or demand.cache_bytes,
+            on_unreadable=on_unreadable,
         )
-        self._fed: Iterator[Fed] = ahead(feeder.feed, self.walk, num_threads=num_threads, depth=prefetch)
+        feeder = feeding.feeder(run)
+        self.reader = feeder.reader
+        self.storage_bytes = 0
+        """Read by other processes, for what was handed over."""
+        self._fed: Iterator[Fed] = reading(feeding, feeder, self.walk)
         head = run.head()
         begun = run.begun(attempt.number)
         self.writer = RankWriter.open(
@@ -122,7 +123,7 @@ class Walking:
             clock=_now,
             fsync=fsync,
             fence=fence(run, attempt.number),
-            background=num_threads > 0,
+            background=background,
             record=None if judge is None else judge.record,
         )
         self._watch = None if judge is None else HaltWatch(run.layout, attempt.number)
@@ -136,7 +137,7 @@ class Walking:
         self._let_go = weakref.finalize(self, self.writer.close, seal=False)
         self._let_go.atexit = False
         self._tidying: threading.Thread | None = None
-        if rank == 0 and num_threads:
+        if rank == 0 and background:
             # In a thread of its own: neither the first microbatch nor an end by a signal waits for it.
             self._tidying = threading.Thread(target=self._tidy, name="dataguard-compact", daemon=True)
             self._tidying.start()
@@ -144,7 +145,7 @@ class Walking:
         self._closed = False
         self._failure: BaseException | None = None
 
-    def next(self) -> Microbatch | None:
+    def next(self) -> Fed | None:
         """Record the next microbatch and hand it over; None at the end.
 
         What failed once fails for ever: going on behind a microbatch that was not handed over would leave a gap, and
@@ -166,13 +167,18 @@ class Walking:
                 found=str(self._failure).splitlines()[0] if str(self._failure) else type(self._failure).__name__,
                 todo="resume from the state of the last checkpoint, as a new attempt",
             ) from self._failure
+        began = time.perf_counter()
         try:
-            return self._hand_over()
+            fed = self._hand_over()
         except BaseException as error:
             self._failure = error
             raise
+        if fed is not None:
+            self.storage_bytes += fed.storage_bytes
+            self.progress.handed_over(fed.planned.address.step, time.perf_counter() - began)
+        return fed
 
-    def _hand_over(self) -> Microbatch | None:
+    def _hand_over(self) -> Fed | None:
         fed = next(self._fed, None)
         if fed is None or fed.planned.address.microbatch == 0:
             self._look_for_halt(None if fed is None else fed.planned.address.step)
@@ -190,7 +196,7 @@ class Walking:
             self._keep_for_batch(fed, fed.settled.answers)
         if fed.planned.last_of_step:
             self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
-        return fed.microbatch
+        return fed
 
     def account(self) -> Account:
         """What the rules did on all that was handed over, substitutes that were drawn included."""

@@ -232,6 +232,7 @@ def _make(
         policy_name=kept.name or msgspec.UNSET,
         profile=kept.profile or msgspec.UNSET,
         vocab_size=kept.vocab_size or msgspec.UNSET,
+        transform=request.transform or msgspec.UNSET,
         ranks=ranks,
         roots=roots,
     )

@@ -47,6 +47,7 @@ __all__ = [
     "Revoked",
     "RunCreated",
     "SkipAdded",
+    "TransformIdentity",
     "decode_event",
     "encode_event",
     "kind_of",
@@ -119,6 +120,19 @@ class RankPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Process id on its host."""
 
 
+class TransformIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which function made tensors of the records that an attempt delivered: what a replay has to be given again."""
+
+    name: str
+    """``MODULE:QUALIFIED.NAME``."""
+    source: Digest | None = None
+    """SHA-256 of its source text; null where it has none that can be read."""
+    version: str | None = None
+    """As its author says."""
+    parts: dict[str, str] = {}
+    """What else decides what it gives, by name: the digest of a tokenizer, of a collate function, settings."""
+
+
 class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
     """An attempt begins: from which step, with which geometry, plan, skips and withheld rows."""
 
@@ -152,6 +166,8 @@ class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
     """What the policy is called; in no digest."""
     profile: Digest | msgspec.UnsetType = msgspec.UNSET
     vocab_size: Positive | msgspec.UnsetType = msgspec.UNSET
+    transform: TransformIdentity | msgspec.UnsetType = msgspec.UNSET
+    """What makes tensors of its samples; then the digest of each microbatch covers those tensors. In no digest."""
     ranks: tuple[RankPlace, ...] = ()
     roots: dict[str, str] = {}
     """Where the sources lay for this attempt; remembered, in no digest."""

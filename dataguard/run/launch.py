@@ -12,18 +12,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dataguard.core.address import Geometry
+from dataguard.core.digests import canonical_json
 from dataguard.core.manifest import Manifest
 from dataguard.errors import AttemptError, RanksDisagree
 from dataguard.plan.attempts import in_force
 from dataguard.plan.document import whole_weights
 from dataguard.plan.plan import Weight
 from dataguard.plan.state import LoaderState
-from dataguard.run.events import AttemptBegun
+from dataguard.run.events import AttemptBegun, TransformIdentity
 from dataguard.run.journal import Entry
-from dataguard.run.policies import GateChoice, KeptChoice
+from dataguard.run.policies import NO_POLICY, GateChoice, KeptChoice
 from dataguard.run.run import Run
+from dataguard.version import __version__
 
-__all__ = ["AttemptRequest", "begun_by_launch", "check_facts", "check_root", "environment_launch_id"]
+__all__ = ["AttemptRequest", "begun_by_launch", "check_facts", "check_root", "environment_launch_id", "facts_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,8 @@ class AttemptRequest:
     """Whole epochs after which the stream is padding."""
     gate: GateChoice = field(default_factory=GateChoice)
     """Another policy, reference profile or vocabulary size for this attempt; what is left out stays as it was."""
+    transform: TransformIdentity | None = None
+    """What makes tensors of the samples; None where they are delivered as they are."""
 
     def __post_init__(self) -> None:
         if not self.launch_id.strip():
@@ -147,6 +151,8 @@ def check_facts(run: Run, request: AttemptRequest, begun: AttemptBegun, what: st
     if request.weights is not None:
         facts.append(("weights", _asked_weights(request.weights), _shown(mixture.weights)))
     facts += request.gate.differences(KeptChoice.of(begun))
+    if request.transform is not None:
+        facts.append(("transform", _told(request.transform), _told(begun.transform or None)))
     different = [(name, ours, theirs) for name, ours, theirs in facts if ours != theirs]
     if different:
         raise RanksDisagree(
@@ -158,6 +164,39 @@ def check_facts(run: Run, request: AttemptRequest, begun: AttemptBegun, what: st
             todo=f"if this is another launch than {request.launch_id!r}, give it a launch id of its own "
             "(a restart needs one that holds its restart count)",
         )
+
+
+def facts_of(run: Run, request: AttemptRequest) -> dict[str, str]:
+    """What a rank was told, as ranks hold it against each other before any of them begins; the words of `check_facts`.
+
+    A fact that is left open is left out.
+    """
+    state, gate = request.state, request.gate
+    facts: dict[str, object] = {
+        "dataguard": __version__,
+        "run": run.run_id,
+        "launch id": request.launch_id,
+        "world size": request.geometry.world_size,
+        "microbatch size": request.geometry.microbatch_size,
+        "epochs": request.epochs,
+        "start step": None if request.fork_step is None else run.label(request.fork_step),
+        "parent": request.parent,
+        "state": None if state is None else f"of attempt {state.attempt}, step {run.label(state.next_step):,}",
+        "seed": request.seed,
+        "root digest": request.root_digest,
+        "global batch": request.global_batch,
+        "manifest": None if request.manifest is None else request.manifest.digest,
+        "weights": None if request.weights is None else _asked_weights(request.weights),
+        "policy": NO_POLICY if gate.no_policy else None if gate.policy is None else gate.policy.digest,
+        "profile": None if gate.profile is None else gate.profile.digest,
+        "vocabulary size": gate.vocab_size,
+        "transform": None if request.transform is None else _told(request.transform),
+    }
+    return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _told(transform: TransformIdentity | None) -> str:
+    return "none" if transform is None else canonical_json(transform).decode()
 
 
 def _asked_weights(weights: Mapping[str, Weight]) -> str:

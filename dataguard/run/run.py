@@ -30,6 +30,7 @@ from dataguard.run.manifests import KeptManifests, KeptPlans
 from dataguard.run.pending import Pending, fold
 from dataguard.run.policies import GateChoice
 from dataguard.run.probe import probe
+from dataguard.run.progress import Progress
 from dataguard.run.withhold import Target, read_kept_list
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Run:
         """The first event."""
         self.gate = GateChoice()
         """Of policy, profile and vocabulary size what was given here, for attempts begun here."""
+        self.progress: dict[int, Progress] = {}
+        """How far each rank of this process has come, by rank; for a monitor beside the loader."""
         self._plans = KeptPlans(layout)
         self._manifests = KeptManifests(layout)
         self._lists: dict[str, list[Target]] = {}
