@@ -25,7 +25,7 @@ from dataguard.plan.document import PlanDocument
 from dataguard.plan.state import LoaderState
 from dataguard.plan.steps import Steps
 from dataguard.run.attempts import applied_skips, begun_events
-from dataguard.run.creating import checked_roots, manifests_of
+from dataguard.run.creating import manifests_of
 from dataguard.run.events import AttemptBegun, Event, Proposed, RankPlace
 from dataguard.run.join import fence, join_attempt
 from dataguard.run.journal import Entry, Head, JournalRead
@@ -33,6 +33,7 @@ from dataguard.run.launch import AttemptRequest, begun_by_launch, check_facts, c
 from dataguard.run.manifests import keep_manifest, keep_plan
 from dataguard.run.policies import KeptChoice, check_fit, keep_choice
 from dataguard.run.probe import probe
+from dataguard.run.roots import checked_roots
 from dataguard.run.run import Run
 from dataguard.run.withhold import list_digest
 

@@ -25,6 +25,7 @@ from dataguard.run.layout import Layout
 from dataguard.run.manifests import keep_manifest, keep_plan
 from dataguard.run.policies import GateChoice, KeptChoice, check_fit, keep_choice
 from dataguard.run.probe import probe
+from dataguard.run.roots import checked_roots
 from dataguard.run.withhold import Target, keep_list, list_digest, read_withhold_file, resolve_targets
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from dataguard.plan.plan import Plan
 
 __all__ = [
-    "checked_roots",
     "create_run",
     "manifests_of",
     "require_free",
@@ -142,19 +142,6 @@ def require_same_list(ours: str | None, plan: Plan, withhold_file: str | Path, w
             allowed=f"list {ours[:16]}" if ours else "no list",
             todo="withhold it from the next attempt on: dataguard quarantine RUN --withhold FILE --reason TEXT",
         )
-
-
-def checked_roots(roots: Mapping[str, str], sources: Iterable[str]) -> dict[str, str]:
-    """Where sources lie, as absolute paths (or URLs) by name; UsageError for a source that is not there."""
-    from dataguard.corpus.storage import is_url
-
-    known = sorted(set(sources))
-    for name in roots:
-        if name not in known:
-            raise UsageError(
-                f"no source is called {name!r}", found=f"sources {', '.join(known)}", todo="name one of these"
-            )
-    return {name: root if is_url(root) else str(Path(root).absolute()) for name, root in sorted(roots.items())}
 
 
 def manifests_of(document: PlanDocument) -> tuple[str, ...]:

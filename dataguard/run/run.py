@@ -22,7 +22,7 @@ from dataguard.plan.attempts import AttemptTree
 from dataguard.plan.document import PlanDocument
 from dataguard.plan.steps import Steps, label_of_step, step_of_label
 from dataguard.run.attempts import Rebuilt, begun_events, rebuild
-from dataguard.run.creating import checked_roots, create_run, manifests_of, require_same_list, require_same_plan
+from dataguard.run.creating import create_run, manifests_of, require_same_list, require_same_plan
 from dataguard.run.events import AttemptBegun, RunCreated
 from dataguard.run.journal import Entry, Head, Journal, JournalRead
 from dataguard.run.layout import Layout
@@ -31,6 +31,7 @@ from dataguard.run.pending import Pending, fold
 from dataguard.run.policies import GateChoice
 from dataguard.run.probe import probe
 from dataguard.run.progress import Progress
+from dataguard.run.roots import folded_roots
 from dataguard.run.withhold import Target, read_kept_list
 
 if TYPE_CHECKING:
@@ -362,16 +363,10 @@ class Run:
     def roots(self, attempt: int | None = None, override: Mapping[str, str] | None = None) -> dict[str, str]:
         """Where each source lies: as its manifest says, as given at creation, by the attempts, and now; later wins."""
         read = self.read()
-        known: dict[str, str] = {}
-        for digest in self.manifest_digests(read):
-            known.update(self._manifests.roots(digest))
-        sources = set(known)
-        known.update(self.document.roots)
         tree = self.attempts(read)
-        for each in tree.lineage(attempt) if len(tree) else ():
-            known.update(self.begun(each.number, read).roots)
-        known.update(checked_roots(override or {}, sources))
-        return {name: root for name, root in known.items() if root}
+        begun = [self.begun(each.number, read).roots for each in (tree.lineage(attempt) if len(tree) else ())]
+        manifests = (self._manifests.roots(digest) for digest in self.manifest_digests(read))
+        return folded_roots(manifests, [self.document.roots, *begun], override or {})
 
     def corpora(self, attempt: int | None = None, roots: Mapping[str, str] | None = None) -> list[Corpus]:
         """The corpora that an attempt reads, in the order its stream numbers shards through.
