@@ -48,6 +48,8 @@ EXIT_CODES = {
     "WriterConflict": 4,
     "RanksDisagree": 4,
     "RankMissing": 4,
+    "TransformFailed": 4,
+    "WorkerDied": 4,
 }
 
 
