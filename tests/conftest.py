@@ -21,6 +21,9 @@ settings.load_profile("house")
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would every process they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A width that whoever starts the tests asks for (pytest-xdist does) is not one that a test asked for.
+os.environ.pop("COLUMNS", None)
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
