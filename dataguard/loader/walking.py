@@ -7,7 +7,6 @@ microbatch is recorded when it is handed over, and never before. What failed onc
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.errors import AnswerNo, AttemptError, DataguardError, WriterConflict
+from dataguard.errors import AnswerNo, AttemptError, WriterConflict
 from dataguard.gate.account import Account
 from dataguard.gate.judged import Judged
 from dataguard.gate.verdict import Verdict
@@ -26,6 +25,7 @@ from dataguard.loader.feed import Fed, OnUnreadable
 from dataguard.loader.feeding import Feeding
 from dataguard.loader.proposals import propose_met
 from dataguard.loader.reading import Reading
+from dataguard.loader.tidying import Tidying
 from dataguard.loader.walk import End, Walk
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.slots import SlotStatus
@@ -36,7 +36,6 @@ from dataguard.run.judging import Answers, Judge, account_of, judge_of
 from dataguard.run.policies import fill_of
 from dataguard.run.progress import Progress
 from dataguard.run.run import Run
-from dataguard.run.tidy import compact_ended
 from dataguard.run.writer import Fsync, RankWriter
 
 __all__ = ["BatchPart", "Walking"]
@@ -85,7 +84,7 @@ class Walking:
         judge = judge_of(run, attempt.number)
         self.judge = judge
         self.progress = run.progress[rank] = Progress(attempt=attempt.number)
-        self.notes = (*demand.notes, *_without_effect(run, attempt), *_lacking(judge))
+        self._notes = (*demand.notes, *_without_effect(run, attempt), *_lacking(judge))
         self.walk = Walk(
             stream=stream,
             steps=steps,
@@ -136,11 +135,7 @@ class Walking:
         # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
         self._let_go = weakref.finalize(self, self.writer.close, seal=False)
         self._let_go.atexit = False
-        self._tidying: threading.Thread | None = None
-        if rank == 0 and background:
-            # In a thread of its own: neither the first microbatch nor an end by a signal waits for it.
-            self._tidying = threading.Thread(target=self._tidy, name="dataguard-compact", daemon=True)
-            self._tidying.start()
+        self._tidying = Tidying(run, attempt.number, background=background) if rank == 0 else None
         self._pid = os.getpid()
         self._closed = False
         self._failure: BaseException | None = None
@@ -197,6 +192,11 @@ class Walking:
         if fed.planned.last_of_step:
             self.next_step = self._steps.next_delivered(fed.planned.address.step + 1)
         return fed
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an engineer should know of this walk."""
+        return self._notes if self._tidying is None else (*self._notes, *self._tidying.notes)
 
     def account(self) -> Account:
         """What the rules did on all that was handed over, substitutes that were drawn included."""
@@ -276,17 +276,8 @@ class Walking:
         if self.rank == 0:
             record_halts(self.run)
             propose_met(self.run)
-            if self._tidying is None:
-                self._tidy()
-            else:
-                self._tidying.join()
-
-    def _tidy(self) -> None:
-        """Compact the record of attempts that are over; what goes wrong there must not end this one."""
-        try:
-            self.notes = (*self.notes, *compact_ended(Run.open(self.run.path), self.attempt.number))
-        except DataguardError as error:
-            self.notes = (*self.notes, f"earlier attempts could not be compacted: {str(error).splitlines()[0]}")
+            assert self._tidying is not None
+            self._tidying.finish()
 
 
 def _lacking(judge: Judge | None) -> list[str]:

@@ -15,7 +15,7 @@ is compacted does nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,9 @@ class Compacted:
     """Frames files with a torn tail, and the bytes dropped."""
 
 
-def compact(layout: Layout, attempt: int, *, file_records: int = FILE_RECORDS) -> Compacted:
+def compact(
+    layout: Layout, attempt: int, *, file_records: int = FILE_RECORDS, leave: Callable[[], bool] = lambda: False
+) -> Compacted:
     """Merge the ranks of an attempt that is over; see above.
 
     Parameters
@@ -62,6 +64,9 @@ def compact(layout: Layout, attempt: int, *, file_records: int = FILE_RECORDS) -
         Its number.
     file_records
         About how many records a file holds; whole steps always.
+    leave
+        Asked before the ranks are sealed and before each file is merged: once it is true, what is done stays, and the
+        rest is left to the next call.
 
     Raises
     ------
@@ -77,6 +82,8 @@ def compact(layout: Layout, attempt: int, *, file_records: int = FILE_RECORDS) -
     ranks = ranks_of(layout, attempt)
     if not ranks:
         raise NotInRun(f"attempt {attempt} has no record to compact")
+    if leave():
+        return Compacted(attempt=attempt, files=(), num_records=0, removed=0, torn=())
     sealed = seal_attempt(layout, attempt)
     if sealed.problems:
         raise RunDamaged(
@@ -91,9 +98,9 @@ def compact(layout: Layout, attempt: int, *, file_records: int = FILE_RECORDS) -
         left = [source for source in sources if (source.stop or 0) > done]
         for source in left:
             _check(source)
-        new = _merge_all(layout, attempt, ranks, left, done, file_records) if left else []
-        # Whatever was listed before or is now holds every step of every rank's files.
-        removed = sum(_remove(layout, source) for source in sources)
+        new, whole = _merge_all(layout, attempt, ranks, left, done, file_records, leave) if left else ([], True)
+        # Whatever was listed before or is now holds every step of every rank's files, unless it was left early.
+        removed = sum(_remove(layout, source) for source in sources) if whole else 0
         _remove_folders(layout, attempt, ranks)
     return Compacted(
         attempt=attempt,
@@ -121,9 +128,15 @@ def _check(source: Source) -> None:
 
 
 def _merge_all(
-    layout: Layout, attempt: int, ranks: list[int], sources: list[Source], done: int, file_records: int
-) -> list[Seal]:
-    """Write and list the compacted files of the steps from ``done`` on."""
+    layout: Layout,
+    attempt: int,
+    ranks: list[int],
+    sources: list[Source],
+    done: int,
+    file_records: int,
+    leave: Callable[[], bool],
+) -> tuple[list[Seal], bool]:
+    """Write and list the compacted files of the steps from ``done`` on; whether all of them."""
     first = max(done, min(source.first for source in sources))
     stop = max(source.stop or 0 for source in sources)
     num_records = sum(source.seal.num_records for source in sources if source.seal is not None)
@@ -131,7 +144,7 @@ def _merge_all(
     _remove_strays(layout, attempt)
     new = []
     with _open_seals(layout, attempt, ranks[0], first) as seals:
-        while first < stop:
+        while first < stop and not leave():
             last = min(first + length, stop)
             wanted = [source for source in sources if source.holds(first, last)]
             records = merge([read_records(source.path, source.name, steps=(first, last)) for source in wanted])
@@ -146,7 +159,7 @@ def _merge_all(
                 seals.append(seal.record())
                 new.append(seal)
             first = last
-    return new
+    return new, first >= stop
 
 
 @contextlib.contextmanager

@@ -60,10 +60,10 @@ def compact_run(run: Run) -> Iterator[TidiedAttempt]:
     return _compact(run, run.attempts().numbers)
 
 
-def compact_ended(run: Run, before: int) -> tuple[str, ...]:
+def compact_ended(run: Run, before: int, *, leave: Callable[[], bool] = lambda: False) -> tuple[str, ...]:
     """Compact what attempts before one left behind, as every attempt does when it begins; what went wrong, if anything.
 
-    An attempt whose writers still live is left to them, or to the next one.
+    An attempt whose writers still live is left to them, or to the next one. Once `leave` says so nothing more is begun.
     """
     now = time.time_ns()
     for folder in dict.fromkeys((run.layout.tmp, run.layout.hot_tmp)):
@@ -71,16 +71,15 @@ def compact_ended(run: Run, before: int) -> tuple[str, ...]:
     ended = [number for number in run.attempts().numbers if number < before]
     return tuple(
         f"attempt {done.attempt} could not be compacted: {problem.splitlines()[0]}"
-        for done in _compact(run, ended)
+        for done in _compact(run, ended, leave)
         for problem in done.problems
         if not done.live
     )
 
 
-def _compact(run: Run, attempts: Iterable[int]) -> Iterator[TidiedAttempt]:
-
+def _compact(run: Run, attempts: Iterable[int], leave: Callable[[], bool] = lambda: False) -> Iterator[TidiedAttempt]:
     def merge(attempt: int) -> TidiedAttempt:
-        done = compact(run.layout, attempt)
+        done = compact(run.layout, attempt, leave=leave)
         return TidiedAttempt(
             attempt=attempt,
             num_files=len(done.files),

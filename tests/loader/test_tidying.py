@@ -59,3 +59,14 @@ def test_a_damaged_record_is_left_alone_and_told(killed: Run) -> None:
     [note] = loader.notes
     assert "attempt 1 could not be compacted" in note
     assert frames.read_bytes() == content
+
+
+def test_a_trainer_that_ends_without_closing_ends_the_thread_first(killed: Run) -> None:
+    """Python must not go down around a thread at work in a library."""
+    loader = Loader(killed, geometry=GEOMETRY, from_step=2, steps=2, num_threads=2)
+    assert loader.take_step()
+    tidying = loader._walking._tidying
+    tidying._let_go()
+    assert not tidying._thread.is_alive()
+    assert loader.notes == ()
+    loader.close()

@@ -151,3 +151,16 @@ def test_a_death_at_any_call_leaves_the_old_or_the_new_files(in_memory: Path, af
         assert everything(root).tobytes() == expected.tobytes()
         assert not list(Layout(root).index_attempt(1).glob("rank=*"))
     assert num_deaths > 30
+
+
+@pytest.mark.parametrize("num_files", [0, 1, 3])
+def test_what_is_left_early_is_whole_and_finished_by_the_next_call(tmp_path: Path, num_files: int) -> None:
+    expected = record_run(tmp_path, num_ranks=3, steps=range(5, 45), num_microbatches=2, segment_steps=20)
+    asked = iter([False] * (1 + num_files))
+    early = compact(Layout(tmp_path), 1, file_records=300, leave=lambda: next(asked, True))
+    assert (len(early.files), early.removed) == (num_files, 0)
+    assert merge(list(Index(Layout(tmp_path)).records(1))).tobytes() == expected.tobytes()
+    done = compact(Layout(tmp_path), 1, file_records=300)
+    assert done.removed == 9
+    assert early.num_records + done.num_records == len(expected)
+    assert merge(list(Index(Layout(tmp_path)).records(1))).tobytes() == expected.tobytes()
