@@ -1,16 +1,21 @@
 """How do all ranks of a launch come to deliver the same attempt?
 
 Rank 0 begins it in the journal, all others join it, after checking that they were told the same. Ranks that share the
-run directory alone wait for its event; where they have a process group (`Peers`), all of them first hold what they were
-told against each other, so that a difference, or a rank that cannot begin, ends every one of them at once with both
-values, before anything is written.
+run directory alone wait for its event. Where they have a process group (`Peers`) nobody goes on alone:
+
+1. each prepares what can be refused, and all hold what they were told against each other;
+2. rank 0 begins the attempt, the others join it;
+3. each opens what it needs to deliver (`all_or_none`, by the loader).
+
+After each of the three all ranks learn how it went. A difference, or a rank that cannot go on, ends every one of them
+at once, with both values or with that rank's own words; before 2 nothing is written.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from dataguard.errors import RanksDisagree, UsageError
@@ -29,9 +34,12 @@ from dataguard.run.run import Run
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
 
-__all__ = ["agree"]
+__all__ = ["agree", "all_or_none", "same_facts"]
 
 T = TypeVar("T")
+
+_SHOWN = 8
+"""Differences, or ranks that failed, that a message lists."""
 
 
 def agree(
@@ -63,11 +71,12 @@ def agree(
     Raises
     ------
     RanksDisagree
-        Ranks were told different things; both values are in the message, on all ranks.
+        Ranks were told different things; both values are in the message, on all ranks. Or another rank failed, in
+        whose words the message goes on.
     UsageError
         A launch of several ranks that cannot know each other.
     RankMissing
-        Rank 0 did not begin in time.
+        A rank did not come in time.
     """
     shared = None if peers is None else peers.broadcast(launch_id or f"group {uuid.uuid4().hex}")
     own = launch_id or shared or _default_launch_id(world_size)
@@ -85,11 +94,8 @@ def agree(
         )
         return asked
 
-    asked = prepare() if peers is None else _together(peers, run, prepare, rank)
-    if rank != 0:
-        if peers is not None:
-            _raise_of(peers.broadcast(None), "rank 0 could not begin the attempt")
-        return join_attempt(run, asked, rank=rank, timeout_seconds=join_timeout_seconds)
+    here = _here(rank, None if peers is None else peers.device)
+    asked, places = (prepare(), (here,)) if peers is None else _together(peers, run, prepare, here)
 
     def begin() -> AttemptPlan:
         record_halts(run)
@@ -98,49 +104,111 @@ def agree(
             run,
             asked,
             parent_next_step=lambda parent: reached_by_any(run, parent),
-            ranks=[_here(0)],
+            ranks=places,
             roots=dict(roots) if corpus is None else {**corpus.roots, **roots},
             corpus=corpus,
         )
 
+    def join() -> AttemptPlan:
+        return join_attempt(run, asked, rank=rank, timeout_seconds=join_timeout_seconds)
+
     if peers is None:
-        return begin()
-    attempt, failure = _tried(begin)
-    peers.broadcast(None if failure is None else _told(failure))
+        return begin() if rank == 0 else join()
+    begun, failure = _tried(begin) if rank == 0 else (None, None)
+    told = peers.broadcast(None if failure is None else _told(failure))
     if failure is not None:
         raise failure
-    assert attempt is not None
-    return attempt
+    if told is not None:
+        raise RanksDisagree("rank 0 could not begin the attempt", found=told, todo="mend that rank; no rank has begun")
+    return all_or_none(peers, lambda: begun or join(), what="join the attempt")
 
 
-def _together(peers: Peers, run: Run, prepare: Callable[[], AttemptRequest], rank: int) -> AttemptRequest:
-    """Prepare on every rank, and fail on every rank where one of them fails or was told otherwise."""
-    asked, failure = _tried(prepare)
-    facts = None if asked is None else facts_of(run, asked)
-    answers: list[tuple[dict[str, str] | None, tuple[int, str] | None]] = peers.gather(
-        (facts, None if failure is None else _told(failure))
-    )
+def all_or_none(peers: Peers | None, work: Callable[[], T], *, what: str, undo: Callable[[T], None] | None = None) -> T:
+    """Do something on every rank, and fail on every rank where one of them fails.
+
+    Parameters
+    ----------
+    work, undo
+        What this rank does, and how that is taken back where another rank failed.
+    what
+        In words, behind "could not".
+
+    Raises
+    ------
+    RanksDisagree
+        Another rank failed; the message holds its words. What failed on this rank is raised as it is.
+    """
+    if peers is None:
+        return work()
+    done: list[T] = []
+    failure = _tried(lambda: done.append(work()))[1]
+    try:
+        answers: Sequence[str | None] = peers.gather(None if failure is None else _told(failure))
+        if failure is None:
+            _raise_told(answers, what)
+    except Exception:
+        if failure is None:
+            if undo is not None:
+                undo(done[0])
+            raise
     if failure is not None:
         raise failure
-    for other, (_, told) in enumerate(answers):
-        _raise_of(told, f"rank {other} cannot begin")
-    first = answers[0][0] or {}
+    return done[0]
+
+
+def same_facts(facts: Sequence[Mapping[str, str] | None], *, who: str = "rank", names: Sequence[str] = ()) -> str:
+    """In which facts some differ from the first, with both values; empty where all are the same.
+
+    A fact that one leaves open, and another was told, is a difference.
+
+    >>> same_facts([{"seed": "1"}, {"seed": "2"}, {"seed": "1"}])
+    'rank 1 has seed 2, rank 0 has 1'
+    >>> same_facts([{"seed": "1"}, {}])
+    'rank 1 has no seed, rank 0 has 1'
+    """
+    called = list(names) or [f"{who} {number}" for number in range(len(facts))]
+    first = facts[0] or {}
     different = [
-        f"rank {other} has {name} {theirs.get(name)}, rank 0 has {first.get(name)}"
-        for other, (theirs, _) in enumerate(answers)
+        f"{called[other]} has {_valued(name, theirs)}, {called[0]} has {first.get(name, f'no {name}')}"
+        for other, theirs in enumerate(facts)
         if theirs is not None
         for name in sorted({*first, *theirs})
         if theirs.get(name) != first.get(name)
     ]
+    more = f"; and {len(different) - _SHOWN:,} more" if len(different) > _SHOWN else ""
+    return "; ".join(different[:_SHOWN]) + more
+
+
+def _valued(name: str, facts: Mapping[str, str]) -> str:
+    return f"{name} {facts[name]}" if name in facts else f"no {name}"
+
+
+def _together(
+    peers: Peers, run: Run, prepare: Callable[[], AttemptRequest], here: RankPlace
+) -> tuple[AttemptRequest, tuple[RankPlace, ...]]:
+    """Prepare on every rank, and fail on every rank where one of them fails or was told otherwise."""
+    asked, failure = _tried(prepare)
+    facts = None if asked is None else facts_of(run, asked)
+    try:
+        answers: list[tuple[dict[str, str] | None, str | None, RankPlace]] = peers.gather(
+            (facts, None if failure is None else _told(failure), here)
+        )
+    except Exception:
+        if failure is None:
+            raise
+    if failure is not None:
+        raise failure
+    _raise_told([told for _, told, _ in answers], "begin")
+    different = same_facts([theirs for theirs, _, _ in answers])
     if different:
         raise RanksDisagree(
-            f"the ranks of this launch were told different things (this is rank {rank})",
-            found="; ".join(different[:8]) + (f"; and {len(different) - 8:,} more" if len(different) > 8 else ""),
+            f"the ranks of this launch were told different things (this is rank {here.rank})",
+            found=different,
             allowed="the same facts on all ranks of a launch",
             todo="give every rank the same plan, policy, geometry, transform and state",
         )
     assert asked is not None
-    return asked
+    return asked, tuple(place for _, _, place in answers)
 
 
 def _tried(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
@@ -151,29 +219,39 @@ def _tried(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
         return None, error
 
 
-def _told(error: Exception) -> tuple[int, str]:
-    return getattr(error, "exit_code", 4), str(error) or type(error).__name__
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
-def _raise_of(told: tuple[int, str] | None, what: str) -> None:
-    """Fail as another rank has failed."""
-    if told is None:
+def _raise_told(answers: Sequence[str | None], what: str) -> None:
+    """Fail where other ranks have failed, in their words."""
+    failed = [(rank, told) for rank, told in enumerate(answers) if told is not None]
+    if not failed:
         return
-    raise RanksDisagree(what, found=told[1], todo="mend that rank; no rank has begun")
+    ranks = ", ".join(str(rank) for rank, _ in failed[:_SHOWN])
+    more = f" and {len(failed) - _SHOWN:,} more" if len(failed) > _SHOWN else ""
+    raise RanksDisagree(
+        f"rank{'s' if len(failed) > 1 else ''} {ranks}{more} could not {what}",
+        found="; ".join(dict.fromkeys(told for _, told in failed[:_SHOWN])),
+        todo="mend what is found there; no rank was handed anything",
+    )
 
 
 def _default_launch_id(world_size: int) -> str:
-    found = environment_launch_id(os.environ)  # noqa: TID251 - the launcher speaks through the environment
+    environ = os.environ  # noqa: TID251 - the launcher speaks through the environment
+    found = environment_launch_id(environ)
     if found is not None:
         return found
     if world_size > 1:
+        named = environ.get("TORCHELASTIC_RUN_ID")
         raise UsageError(
             f"{world_size} ranks cannot know each other's launch",
-            found="no launcher's run id in the environment, and no launch_id",
-            todo="give all ranks the same launch_id, another at every restart",
+            found="no launch_id, and " + (f"torchrun's run id is {named!r}" if named else "no launcher's run id"),
+            todo="give all ranks the same launch_id, another at every restart"
+            + ("; or torchrun --rdzv-id ID, or a process group" if named else ""),
         )
     return f"single {uuid.uuid4().hex}"
 
 
-def _here(rank: int) -> RankPlace:
-    return RankPlace(rank=rank, host=os.uname().nodename, process=os.getpid())
+def _here(rank: int, device: str | None) -> RankPlace:
+    return RankPlace(rank=rank, host=os.uname().nodename, device=device, process=os.getpid())

@@ -21,7 +21,7 @@ from dataguard.core.address import Geometry
 from dataguard.core.microbatch import Microbatch
 from dataguard.errors import AnswerNo, AttemptError, UsageError
 from dataguard.gate.account import Account
-from dataguard.loader.agreeing import agree
+from dataguard.loader.agreeing import agree, all_or_none
 from dataguard.loader.feed import Fed, OnUnreadable
 from dataguard.loader.peers import Peers
 from dataguard.loader.reading import Reading, reading_by_threads
@@ -306,9 +306,13 @@ class Loader:
         return 0 if walking is None else walking.reader.counts.storage_bytes + walking.storage_bytes
 
     def _begin(self) -> Walking:
+        attempt = self._agree()
+        return all_or_none(self._peers, lambda: self._walk(attempt), what="open its part", undo=Walking.close)
+
+    def _walk(self, attempt: AttemptPlan) -> Walking:
         return Walking(
             self.run,
-            self._agree(),
+            attempt,
             rank=self.rank,
             end=End(num_steps=self._steps, epochs=self._epochs),
             roots=self._roots,

@@ -13,7 +13,14 @@ __all__ = ["Peers"]
 
 
 class Peers(Protocol):
-    """The ranks of a launch. Every call is collective: all ranks make it, in the same order, or all of them fail."""
+    """The ranks of a launch. Every call is collective: all ranks make it, in the same order, or all of them fail.
+
+    Waiting has a bound: `RankMissing` names who did not come where that can be known.
+    """
+
+    @property
+    def device(self) -> str | None:
+        """Where this rank computes, for people; None where nobody said."""
 
     def gather(self, value: Any) -> list[Any]:
         """The picklable value of every rank, in order of rank, on all ranks."""
