@@ -194,9 +194,13 @@ class Layout:
         step_name = f"step-{_count('step', step, 9)}"
         return self.root / "store" / self.attempt_name(attempt) / step_name / f"{self.rank_name(rank)}.safetensors.zst"
 
+    def telemetry_attempt(self, attempt: int) -> Path:
+        """Folder of what the ranks of one attempt logged."""
+        return self.root / "telemetry" / self.attempt_name(attempt)
+
     def telemetry(self, attempt: int, rank: int) -> Path:
         """``telemetry/attempt=0001/rank=00000.frames``."""
-        return self.root / "telemetry" / self.attempt_name(attempt) / f"{self.rank_name(rank)}.frames"
+        return self.telemetry_attempt(attempt) / f"{self.rank_name(rank)}.frames"
 
 
 def parse_span(name: str) -> tuple[int, int] | None:

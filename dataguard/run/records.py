@@ -2,7 +2,7 @@
 
 NumPy structured dtypes, packed and little-endian. A record whose bytes are all zero is *unused*: it fills up a frame
 and is never read as data. (No real record is all zero: a delivered sample has a digest or a status, an exception a
-reason, a seal a SHA-256.)
+reason, a seal a SHA-256, a value of telemetry a name.)
 
 Version 1 of the index record, ``INDEX_RECORD``, is what an attempt without a policy writes. With a policy it is
 version 2, `index_record`: the same fields, then one byte for each headline signal (see `headline`), then one float32
@@ -32,6 +32,8 @@ __all__ = [
     "RECORD_VERSIONS",
     "SEAL_RECORD",
     "SIGNAL_PREFIX",
+    "TELEMETRY_NAME_BYTES",
+    "TELEMETRY_RECORD",
     "FramesKind",
     "conformed",
     "headline_fields",
@@ -137,14 +139,28 @@ SEAL_RECORD = np.dtype(
 )
 """One finished sealed or compacted file."""
 
+TELEMETRY_NAME_BYTES = 64
+
+TELEMETRY_RECORD = np.dtype(
+    [
+        ("step", "<u8"),  # counted from 0
+        ("time", "<i8"),  # when it was logged: unix time in nanoseconds
+        ("name", f"S{TELEMETRY_NAME_BYTES}"),  # UTF-8, padded with zeros
+        ("slot", "<i4"),  # of the global batch; -1 where the value is no sample's
+        ("value", "<f8"),
+    ]
+)
+"""One value that the trainer logged; version 1."""
+
 RECORD_DTYPES: dict[FramesKind, np.dtype[np.void]] = {
     "index": INDEX_RECORD,
     "exceptions": EXCEPTION_RECORD,
     "seals": SEAL_RECORD,
+    "telemetry": TELEMETRY_RECORD,
 }
 """Record of each kind, version 1."""
 
-RECORD_VERSIONS: dict[FramesKind, int] = {"index": 2, "exceptions": 2, "seals": 1}
+RECORD_VERSIONS: dict[FramesKind, int] = {"index": 2, "exceptions": 2, "seals": 1, "telemetry": 1}
 """Newest version of each record; another dtype is a new number here, and a new golden."""
 
 

@@ -14,6 +14,7 @@ from dataguard.run.frames import FramesHeader
 from dataguard.run.headline import encode
 from dataguard.run.layout import Layout
 from dataguard.run.records import HEADLINE_PREFIX, INDEX_RECORD, SIGNAL_PREFIX, conformed, index_record, rounded
+from dataguard.run.telemetry import TelemetryWriter
 from dataguard.run.writer import RankWriter
 
 RUN_ID = "run-of-the-tests"
@@ -94,6 +95,18 @@ def open_writer(root: Path, *, attempt: int = 1, rank: int = 0, **changes: Any) 
         "background": False,
     }
     return RankWriter.open(Layout(root), attempt=attempt, rank=rank, **{**facts, **changes})
+
+
+def open_telemetry_writer(root: Path, *, attempt: int = 1, rank: int = 0, **changes: Any) -> TelemetryWriter:
+    """A writer of telemetry with the facts all tests share."""
+    facts: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "first_step": 0,
+        "digests": DIGESTS,
+        "head": HEAD,
+        "created": "2026-01-02T03:04:05Z",
+    }
+    return TelemetryWriter.open(Layout(root), attempt=attempt, rank=rank, **{**facts, **changes})
 
 
 def record_run(
