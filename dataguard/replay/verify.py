@@ -2,6 +2,7 @@
 
 1. *journal*: the chain of events is unbroken, and holds every head that frames headers have seen.
 2. *index*: every frame and sealed file is whole and in its place. A torn tail is reported and is no fault.
+   *telemetry*: the same of what the ranks logged, where they did.
 3. *exactly once*: along the lineage no position is missing and none is there twice.
 4. *plan*: each recorded sample is the one that the plan has at its position, with what was withheld and why.
 5. *data*: every step is rebuilt and its digests compared with the record.
@@ -32,6 +33,7 @@ from dataguard.replay.rebuild import Rebuilder
 from dataguard.run.index import merge
 from dataguard.run.reached import reached, recorded_attempts, recorded_heads
 from dataguard.run.records import notable
+from dataguard.run.telemetry_reading import check_telemetry
 
 __all__ = ["verify_run"]
 
@@ -60,7 +62,7 @@ def verify_run(
     if not len(lookup.tree):
         checks.append(VerifyCheck(name="index", checked=0, unit="attempts", faults=(), notes=("no attempt has begun",)))
         return VerifyAnswer(ok=not checks[0].faults, lineage=(), checks=tuple(checks))
-    checks.append(_index(lookup))
+    checks += [_index(lookup), *_telemetry(lookup)]
     chain = lookup.tree.lineage(attempt)
     checks += _once_and_plan(lookup, chain)
     if data:
@@ -105,6 +107,18 @@ def _index(lookup: Lookup) -> VerifyCheck:
         faults += _left_behind(lookup, number, steps)
         faults += _notable(lookup, number, geometry.world_size)
     return VerifyCheck(name="index", checked=checked, unit="records", faults=tuple(faults), notes=tuple(notes))
+
+
+def _telemetry(lookup: Lookup) -> list[VerifyCheck]:
+    """What the ranks logged; no check of its own where nobody has logged anything."""
+    run = lookup.run
+    found = [check_telemetry(run.layout, number, run_id=run.run_id) for number in lookup.tree.numbers]
+    faults = tuple(Fault(kind="damaged", message=message) for each in found for message in each.damage)
+    notes = tuple(message for each in found for message in each.torn)
+    checked = sum(each.num_values for each in found)
+    if not (checked or faults or notes):
+        return []
+    return [VerifyCheck(name="telemetry", checked=checked, unit="values", faults=faults, notes=notes)]
 
 
 def _num_microbatches(geometry: Geometry, steps: Steps, step: int) -> int:
