@@ -35,7 +35,8 @@ __all__ = [
     "whole_weights",
 ]
 
-Form = Literal["document", "window"]
+Form = Literal["document", "window", "given"]
+"""``given``: the order comes from outside, and no plan says which row stands where (`plan.given`)."""
 Shuffle = Literal["blocks", "all", "none"]
 SkipMode = Literal["jump", "hole"]
 Fill = Literal["mask", "substitute"]
@@ -70,6 +71,8 @@ class Root(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise PlanError("form window needs the tokens of a window", todo="give --seq-len N")
         if self.form == "document" and self.seq_len is not None:
             raise PlanError("form document has no seq_len: each record is a sample", todo="leave --seq-len out")
+        if self.form == "given" and (self.seq_len, self.lanes, self.shuffle) != (None, 1, "none"):
+            raise PlanError("form given has neither seq_len nor lanes nor shuffle: its order comes from outside")
 
     @property
     def digest(self) -> str:

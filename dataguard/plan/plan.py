@@ -111,7 +111,7 @@ class Plan:
         first_label: int = 0,
     ) -> None:
         manifest = corpus if isinstance(corpus, Manifest) else corpus.manifest
-        _check_choice("form", form, get_args(Form))
+        _check_choice("form", form, ("document", "window"))
         _check_choice("shuffle", shuffle, get_args(Shuffle))
         _check_choice("fill", fill, get_args(Fill))
         _check_choice("skip mode", skip_mode, get_args(SkipMode))
@@ -306,6 +306,10 @@ class Plan:
                 f"attempt {attempt.number} reads manifest {missing[0]}, which this plan does not hold",
                 found=", ".join(digest[:16] for digest in self._manifests),
             )
+        if self.root.form == "given":
+            from dataguard.plan.given import GivenStream
+
+            return GivenStream(self.root, mixtures, self._manifests)
         return Stream(self.root, mixtures, self._manifests, bulk=bulk)
 
     def first_attempt(

@@ -8,6 +8,7 @@ A source's samples are numbered 0..N-1 in manifest order, block by block; blocks
   ``w * seq_len : (w + 1) * seq_len`` and belongs to the block in which its first token lies, so a block of tokens
   ``first : stop`` holds windows ``ceil(first / seq_len) : min(ceil(stop / seq_len), N // seq_len)``. A window's row
   number is w.
+- Form ``given``: the samples of a block are its rows; which stands where, somebody else decides.
 
 Excluded shards have none.
 """
@@ -35,7 +36,7 @@ def samples_of_blocks(manifest: Manifest, form: Form, seq_len: int | None) -> ND
     if not len(owners):
         return np.zeros(0, dtype=np.int64)
     fits = kinds[owners][manifest.blocks["shard"]]
-    if form == "document":
+    if form != "window":
         return np.where(fits, manifest.num_deliverable, 0)
     first, stop = _windows(manifest, slice(0, len(manifest.blocks)), _checked(seq_len))
     return np.where(fits, np.maximum(stop - first, 0), 0)

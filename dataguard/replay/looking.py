@@ -29,6 +29,7 @@ from dataguard.corpus.problems import Retry
 from dataguard.corpus.reader import Verify
 from dataguard.errors import NotInRun, RunDamaged
 from dataguard.gate.verdict import Verdict
+from dataguard.plan.given import require_planned_order
 from dataguard.replay.answers import InspectedSample, ReplaySample
 from dataguard.replay.worst import Fired, fired_rules
 from dataguard.run.policies import policy_of
@@ -89,12 +90,15 @@ class Looker:
     Raises
     ------
     UsageError
-        Nobody ever said where a source lies, or a root is given for none.
+        Nobody ever said where a source lies, or a root is given for none; or the order is given from outside.
     """
 
     def __init__(
         self, run: Run, attempt: int, *, roots: Mapping[str, str] | None = None, verify: Verify = "raise"
     ) -> None:
+        require_planned_order(
+            run.plan_document().root, "a look at samples", todo="in Python: guard(dataloader, RUN).replay(step)"
+        )
         self._stream = run.stream_of(attempt)
         self._seq_len = run.plan_of(attempt).root.seq_len
         self._vocab_size = run.begun(attempt).vocab_size or None

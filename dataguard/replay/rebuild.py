@@ -20,6 +20,7 @@ from dataguard.corpus.reader import RowReader
 from dataguard.plan.filled import fill_slots
 from dataguard.plan.slots import PlannedSlots, plan_slots
 from dataguard.plan.steps import Steps
+from dataguard.replay.given import refuse_rebuilding
 from dataguard.run.exceptions import read_exceptions
 from dataguard.run.judging import Answers, judge_of
 from dataguard.run.policies import fill_of
@@ -50,9 +51,15 @@ class Rebuilder:
         Which attempt of which run.
     roots
         Where sources lie now, where that is another place than the run remembers.
+
+    Raises
+    ------
+    UsageError
+        The order of the run is given from outside: nothing here knows what its rows are.
     """
 
     def __init__(self, run: Run, attempt: int, *, roots: Mapping[str, str] | None = None) -> None:
+        refuse_rebuilding(run)
         self.attempt = run.attempts().attempt(attempt)
         self.plan = run.plan_of(attempt)
         self.stream = run.stream_of(attempt)

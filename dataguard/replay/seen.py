@@ -69,7 +69,7 @@ def seen_before(lookup: Lookup, label: int, *, attempt: int | None = None) -> tu
         num_samples=rows.height,
         num_withheld=everything.height - rows.height,
         length=int(rows["length"].sum()),
-        unit="tokens" if run.plan.root.form == "window" else "bytes",
+        unit="bytes" if run.plan.root.form == "document" else "tokens",
         sources=sources,
         shards=tuple(SeenShard(**row) for row in shards.sort("shard").iter_rows(named=True)),
         notes=run.problems(),

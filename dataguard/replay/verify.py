@@ -4,8 +4,9 @@
 2. *index*: every frame and sealed file is whole and in its place. A torn tail is reported and is no fault.
    *telemetry*: the same of what the ranks logged, where they did.
 3. *exactly once*: along the lineage no position is missing and none is there twice.
-4. *plan*: each recorded sample is the one that the plan has at its position, with what was withheld and why.
-5. *data*: every step is rebuilt and its digests compared with the record.
+4. *plan*: each recorded sample is the one that the plan has at its position, with what was withheld and why; where the
+   order was given from outside, its structure is what such a run can have.
+5. *data*: every step is rebuilt and its digests compared with the record; not where only its trainer could.
 
 A check that looked at nothing says so; verification is only good when something was checked and nothing was found.
 """
@@ -28,6 +29,7 @@ from dataguard.plan.steps import Steps
 from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck, rebuilt_digest
 from dataguard.replay.compare import compare_microbatch
 from dataguard.replay.coverage import Coverage
+from dataguard.replay.given import NOT_REBUILT, given_faults
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
 from dataguard.run.index import merge
@@ -64,8 +66,9 @@ def verify_run(
         return VerifyAnswer(ok=not checks[0].faults, lineage=(), checks=tuple(checks))
     checks += [_index(lookup), *_telemetry(lookup)]
     chain = lookup.tree.lineage(attempt)
-    checks += _once_and_plan(lookup, chain)
-    if data:
+    given = run.plan_document().root.form == "given"
+    checks += _once_and_plan(lookup, chain, notes=(NOT_REBUILT,) if data and given else ())
+    if data and not given:
         checks.append(_data(lookup, chain, roots, progress))
     return VerifyAnswer(
         ok=not any(check.faults for check in checks) and not run.problems(),
@@ -161,10 +164,10 @@ def _notable(lookup: Lookup, attempt: int, num_ranks: int) -> list[Fault]:
     return [Fault(kind="notable", message=message)]
 
 
-def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[VerifyCheck]:
+def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...], *, notes: tuple[str, ...]) -> list[VerifyCheck]:
     once: list[Fault] = []
     plan: list[Fault] = []
-    notes: list[str] = []
+    once_notes: list[str] = []
     num_positions = num_records = num_substitutes = 0
     for attempt, first, stop in _owned(chain):
         complete = lookup.complete[attempt.number]
@@ -191,13 +194,15 @@ def _once_and_plan(lookup: Lookup, chain: tuple[AttemptPlan, ...]) -> list[Verif
         num_positions += coverage.num_recorded
         once += _gaps_and_doubles(lookup, attempt, steps, coverage)
     if num_substitutes:
-        notes.append(f"{num_substitutes:,} substitutes")
+        once_notes.append(f"{num_substitutes:,} substitutes")
     return [
         VerifyCheck(
             name="exactly once", checked=num_positions, unit="positions", faults=tuple(once[:_MOST_FAULTS]),
-            notes=tuple(notes),
+            notes=tuple(once_notes),
         ),
-        VerifyCheck(name="plan", checked=num_records, unit="samples", faults=tuple(plan[:_MOST_FAULTS])),
+        VerifyCheck(
+            name="plan", checked=num_records, unit="samples", faults=tuple(plan[:_MOST_FAULTS]), notes=notes
+        ),
     ]  # fmt: skip
 
 
@@ -218,6 +223,8 @@ def _gaps_and_doubles(lookup: Lookup, attempt: AttemptPlan, steps: Steps, covera
 def _against_plan(lookup: Lookup, attempt: AttemptPlan, records: NDArray[np.void]) -> list[Fault]:
     run = lookup.run
     stream = run.stream_of(attempt.number)
+    if stream.root.form == "given":
+        return given_faults(lookup, attempt, records, _MOST_FAULTS)
     samples = stream.samples(records["position"].astype(np.int64))
     wrong = (samples.shard != records["shard"]) | (samples.row != records["row"].astype(np.int64))
     wrong |= samples.source != records["source"]

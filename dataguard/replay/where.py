@@ -5,7 +5,8 @@
 2. The stream's exact inverse gives the positions in that stretch at which the record stands; the attempt's steps turn
    each into a step and a slot, or say that it is skipped.
 3. Where the record was delivered, its own entry in the index says what really stood in the slot.
-4. As a substitute a record stands where no inverse leads. Such deliveries are found in the index; planned ones by
+4. Where the order was given from outside there is no inverse, and the index alone says where a record stood.
+5. As a substitute a record stands where no inverse leads. Such deliveries are found in the index; planned ones by
    walking the positions to come, of which only so many are walked.
 """
 
@@ -24,6 +25,7 @@ from dataguard.plan.slots import SlotStatus, next_substitute, plan_slots
 from dataguard.plan.steps import Steps
 from dataguard.plan.stream import Placement, Stream
 from dataguard.replay.answers import Delivered, Placed, WhereAnswer
+from dataguard.replay.given import given_places
 from dataguard.replay.lookup import Lookup
 from dataguard.run.policies import fill_of
 from dataguard.run.reached import reached_by_any
@@ -64,7 +66,12 @@ def where_record(
     for number in lookup.tree.numbers:
         stream = run.stream_of(number)
         shards = _numbers(stream.manifest_set, name)
-        if shards:
+        if stream.root.form == "given":
+            places += [
+                each for one in shards for each in given_places(lookup, lookup.tree.attempt(number), leaf, one, row)
+            ]
+            notes.append("places to come are in no plan: the order of this run is given from outside")
+        elif shards:
             searched = _Searched(lookup, number, leaf, stream)
             places += searched.places(shards, row, limit)
             notes += searched.notes

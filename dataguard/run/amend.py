@@ -18,6 +18,7 @@ from typing import Any
 from dataguard.core.parse import parse_shard_row
 from dataguard.core.spans import check_span
 from dataguard.errors import AttemptError, NotInRun, UsageError
+from dataguard.plan.given import require_planned_order
 from dataguard.plan.steps import Steps, step_of_label
 from dataguard.run.amended import Amended, differences
 from dataguard.run.attempts import begun_events
@@ -33,6 +34,8 @@ __all__ = ["quarantine", "release", "revoke", "skip"]
 
 NextStep = int | Callable[[int], int]
 """The first step (0-based) that an attempt has not delivered, or a function that gives it."""
+
+_OUTSIDE = "leave the rows out of the data set or the sampler that the trainer gives, and begin an attempt with it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ def skip(
         It begins before the first step, or there is no such attempt.
     """
     _require_reason(reason)
+    require_planned_order(run.plan_document().root, "skipping steps", todo=_OUTSIDE)
     check_span(start, stop, what="batch range" if batches else "step range")
     first = step_of_label(start, run.first_label, what="batch" if batches else "step")
     last = run.step(stop)
@@ -135,6 +139,7 @@ def quarantine(
         Neither a name nor a file is given, or both.
     """
     _require_reason(reason)
+    require_planned_order(run.plan_document().root, "withholding rows", todo=_OUTSIDE)
     if (name is None) == (withhold_file is None):
         raise UsageError(
             "a quarantine names a shard or a file, and not both", allowed="SHARD, SHARD:ROW or --withhold FILE"
@@ -178,6 +183,7 @@ def release(
     NotInRun
         It is not quarantined; what is, is shown.
     """
+    require_planned_order(run.plan_document().root, "withholding rows", todo=_OUTSIDE)
     [(shard, row)] = known_targets(run, [parse_shard_row(name)])
 
     def draft(read: JournalRead) -> _Draft:
@@ -266,6 +272,11 @@ def _write(
     lists: dict[str, list[Target]] | None = None,
 ) -> Amended:
     """Append what `draft` makes (or, dry, make it only) and say what it changes."""
+    if run.stream_identity is not None:
+        raise UsageError(
+            f"nothing amends stream {run.stream_identity.name!r}: it is a fixed set",
+            todo="add a stream of another corpus, under another name",
+        )
     made: list[tuple[JournalRead, _Draft]] = []
 
     def make(read: JournalRead) -> Event:

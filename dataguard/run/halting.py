@@ -125,14 +125,16 @@ def answer_of(run: Run, halt: Halt, *, begun_beyond: int | None = None) -> Answe
         A step from the stop on that this rank was handed before it could know.
     """
     signals = ", ".join(f"{name} {value:g}" for name, value in halt.signals.items() if not isnan(value))
+    withholds = f"dataguard quarantine {run.path} {halt.shard}:{halt.row} --reason TEXT withholds it"
+    if run.plan_document().root.form == "given":
+        withholds = "leave that row out of what the trainer's own loader gives"
     beyond = "" if begun_beyond is None else f"; this rank had begun step {run.label(begun_beyond):,} already"
     return AnswerNo(
         f"attempt {halt.attempt} stops before step {run.label(halt.stop_step):,}: the gate says halt{beyond}",
         found=f"step {run.label(halt.step):,}, rank {halt.rank}, microbatch {halt.microbatch}, slot {halt.slot}: "
         f"{halt.shard} row {halt.row:,}, by {', '.join(halt.rules)} ({signals})",
-        todo=f"dataguard inspect {run.path} --step {run.label(halt.step)} shows it, dataguard quarantine {run.path} "
-        f"{halt.shard}:{halt.row} --reason TEXT withholds it; then resume from the state of step "
-        f"{run.label(halt.stop_step):,}, or from an earlier one",
+        todo=f"dataguard inspect {run.path} --step {run.label(halt.step)} shows it, {withholds}; "
+        f"then resume from the state of step {run.label(halt.stop_step):,}, or from an earlier one",
     )
 
 

@@ -144,7 +144,14 @@ class Judge:
         """
         if not places:
             return {}
-        judged = self._judged(contents, np.ascontiguousarray(slots.source[list(places)], np.int32))
+        return self.note(
+            self._judged(contents, np.ascontiguousarray(slots.source[list(places)], np.int32)), places, answers
+        )
+
+    def note(
+        self, judged: Judged, places: Sequence[int], answers: Answers
+    ) -> dict[int, tuple[Verdict, NDArray[np.int64] | None]]:
+        """Note what the gate has said of rows for some slots; returns what `judge` does."""
         answers.parts.append(judged)
         told: dict[int, tuple[Verdict, NDArray[np.int64] | None]] = {}
         for k, place in enumerate(places):
@@ -205,7 +212,7 @@ def judge_of(run: Run, attempt: int) -> Judge | None:
         return None
     plan = run.plan_of(attempt)
     root = plan.root
-    kind: SignalKind = "tokens" if root.form == "window" else "text"
+    kind: SignalKind = "text" if root.form == "document" else "tokens"
     source_names = run.stream_of(attempt).source_names
     gate = Gate(
         policy,

@@ -192,7 +192,7 @@ def check_fit(policy: Policy | None, plan: Plan) -> None:
 
     document = plan.document
     names = sorted({name for mixture in document.mixtures for name in mixture.weights}, key=str.encode)
-    kinds: list[SignalKind] = ["tokens" if document.root.form == "window" else "text"] * len(names)
+    kinds: list[SignalKind] = ["text" if document.root.form == "document" else "tokens"] * len(names)
     problems = fit_problems(policy, names, kinds, known_sources=sources_known(plan))
     if problems:
         raise policy_error(policy.name, problems)
