@@ -45,6 +45,8 @@ class Fed:
     """Bytes read for it from shards, where another process read them."""
     tensors: Any = None
     """What an adapter's own processes made of it, and it hands over instead."""
+    made_of: bytes | None = None
+    """Digest of what `tensors` were made of, 16 bytes, where the microbatch's own covers them as well."""
 
     def without_content(self) -> Fed:
         """The same without the samples themselves, which an adapter hands over in another form."""
@@ -58,7 +60,12 @@ class Fed:
         """The same under another digest of the microbatch: one that covers what was made of it."""
         records = self.records.copy()
         records["microbatch_digest"][0] = np.void(digest)
-        return replace(self, microbatch=replace(self.microbatch, digest=digest), records=records)
+        return replace(
+            self,
+            microbatch=replace(self.microbatch, digest=digest),
+            records=records,
+            made_of=self.made_of or self.microbatch.digest,
+        )
 
 
 class Feeder:

@@ -23,6 +23,7 @@ from dataguard.errors import AnswerNo, AttemptError, UsageError
 from dataguard.gate.account import Account
 from dataguard.loader.agreeing import agree, all_or_none
 from dataguard.loader.feed import Fed, OnUnreadable
+from dataguard.loader.keeping import Keeping, Named
 from dataguard.loader.peers import Peers
 from dataguard.loader.reading import Reading, reading_by_threads
 from dataguard.loader.walk import End
@@ -82,9 +83,13 @@ class Loader:
         How long a rank waits for rank 0.
     fsync
         ``each`` makes each record durable at hand-over; ``seal`` leaves that to the system until a segment ends.
-    reading, peers, transform
+    store, store_budget_bytes, store_queue_bytes
+        What is kept itself of what is handed over, beside its record: ``none``, ``flagged`` (``flagged:RULE,RULE``),
+        ``last:N`` steps or ``all``; how much of that may lie on disk (of this rank; 1 GiB for ``flagged``, else no
+        bound) and wait to be written (256 MiB). What does not fit is let go of and counted.
+    reading, peers, transform, named
         For adapters to frameworks: who reads ahead instead of threads, how ranks speak to each other, and what makes
-        tensors of samples (it is recorded).
+        tensors of samples (it is recorded), and which tensors the store is to keep instead of samples.
 
     Raises
     ------
@@ -119,6 +124,10 @@ class Loader:
         reading: Reading | None = None,
         peers: Peers | None = None,
         transform: TransformIdentity | None = None,
+        store: str = "none",
+        store_budget_bytes: int | None = None,
+        store_queue_bytes: int | None = None,
+        named: Named | None = None,
     ) -> None:
         geometry.check_rank(rank)
         counts = (
@@ -146,6 +155,7 @@ class Loader:
         self._corpus = corpus
         self._join_timeout_seconds = join_timeout_seconds
         self._fsync = fsync
+        self._keeping = Keeping.read(store, store_budget_bytes, store_queue_bytes, named)
         self._request: dict[str, Any] = {
             "launch_id": launch_id,
             "geometry": geometry,
@@ -320,6 +330,7 @@ class Loader:
             on_unreadable=self._on_unreadable,
             fsync=self._fsync,
             reading=self._reading,
+            keeping=self._keeping,
             background=self._background,
         )
 

@@ -23,6 +23,7 @@ from dataguard.gate.verdict import Verdict
 from dataguard.loader.demand import demand_of
 from dataguard.loader.feed import Fed, OnUnreadable
 from dataguard.loader.feeding import Feeding
+from dataguard.loader.keeping import Keeping
 from dataguard.loader.proposals import propose_met
 from dataguard.loader.reading import Reading
 from dataguard.loader.tidying import Tidying
@@ -72,6 +73,7 @@ class Walking:
         on_unreadable: OnUnreadable | None,
         fsync: Fsync,
         reading: Reading,
+        keeping: Keeping,
         background: bool = True,
     ) -> None:
         self.run = run
@@ -108,6 +110,7 @@ class Walking:
         self.storage_bytes = 0
         """Read by other processes, for what was handed over."""
         self._fed: Iterator[Fed] = reading(feeding, feeder, self.walk)
+        keeping.check(None if judge is None else judge.policy)
         head = run.head()
         begun = run.begun(attempt.number)
         self.writer = RankWriter.open(
@@ -125,6 +128,12 @@ class Walking:
             background=background,
             record=None if judge is None else judge.record,
         )
+        try:
+            policy = None if judge is None else judge.policy
+            self.keeper = keeping.keeper(run, attempt, rank=rank, policy=policy, clock=_now, background=background)
+        except BaseException:
+            self.writer.close(seal=False)
+            raise
         self._watch = None if judge is None else HaltWatch(run.layout, attempt.number)
         self._account = Account.empty(0 if judge is None else len(judge.policy.rules))
         self._uncounted: list[Judged] = []
@@ -179,11 +188,13 @@ class Walking:
             self._look_for_halt(None if fed is None else fed.planned.address.step)
         if fed is None:
             return None
+        self.keeper.check()
         for exception in fed.settled.exceptions:
             self.writer.append_exception(exception.record())
         if fed.settled.stopped:
             self._halt(fed)
         self.writer.append(fed.records)
+        self.keeper.keep(fed)
         if fed.settled.answers is not None:
             self._uncounted += fed.settled.answers.parts
             if len(self._uncounted) >= _COUNTED_AT_ONCE:
@@ -196,7 +207,8 @@ class Walking:
     @property
     def notes(self) -> tuple[str, ...]:
         """What an engineer should know of this walk."""
-        return self._notes if self._tidying is None else (*self._notes, *self._tidying.notes)
+        tidied = () if self._tidying is None else self._tidying.notes
+        return (*self._notes, *tidied, *self.keeper.notes)
 
     def account(self) -> Account:
         """What the rules did on all that was handed over, substitutes that were drawn included."""
@@ -265,6 +277,7 @@ class Walking:
         self._let_go.detach()
         if os.getpid() != self._pid:
             self.writer.close()
+            self.keeper.close()
             return
         try:
             close: Callable[[], None] | None = getattr(self._fed, "close", None)
@@ -272,7 +285,10 @@ class Walking:
                 close()
             self.reader.close()
         finally:
-            self.writer.close()
+            try:
+                self.writer.close()
+            finally:
+                self.keeper.close()
         if self.rank == 0:
             record_halts(self.run)
             propose_met(self.run)

@@ -192,7 +192,19 @@ class Layout:
     def store(self, attempt: int, step: int, rank: int) -> Path:
         """``store/attempt=0001/step-000009000/rank=00000.safetensors.zst``."""
         step_name = f"step-{_count('step', step, 9)}"
-        return self.root / "store" / self.attempt_name(attempt) / step_name / f"{self.rank_name(rank)}.safetensors.zst"
+        return self.store_attempt(attempt) / step_name / f"{self.rank_name(rank)}.safetensors.zst"
+
+    def store_attempt(self, attempt: int) -> Path:
+        """Folder of what is kept of one attempt."""
+        return self.root / "store" / self.attempt_name(attempt)
+
+    def store_settings(self, attempt: int, rank: int) -> Path:
+        """``store/attempt=0001/rank=00000.json``: what the rank's store was told."""
+        return self.store_attempt(attempt) / f"{self.rank_name(rank)}.json"
+
+    def store_ledger(self, attempt: int, rank: int) -> Path:
+        """``store/attempt=0001/rank=00000.frames``: what the rank's store let go of."""
+        return self.store_attempt(attempt) / f"{self.rank_name(rank)}.frames"
 
     def telemetry_attempt(self, attempt: int) -> Path:
         """Folder of what the ranks of one attempt logged."""

@@ -32,6 +32,7 @@ __all__ = [
     "RECORD_VERSIONS",
     "SEAL_RECORD",
     "SIGNAL_PREFIX",
+    "STORE_RECORD",
     "TELEMETRY_NAME_BYTES",
     "TELEMETRY_RECORD",
     "FramesKind",
@@ -47,7 +48,7 @@ __all__ = [
     "without_rank",
 ]
 
-FramesKind = Literal["index", "exceptions", "seals", "telemetry"]
+FramesKind = Literal["index", "exceptions", "seals", "telemetry", "store"]
 
 _ADDRESS = [("step", "<u8"), ("batch", "<u8")]
 _SAMPLE = [
@@ -139,6 +140,16 @@ SEAL_RECORD = np.dtype(
 )
 """One finished sealed or compacted file."""
 
+STORE_RECORD = np.dtype(
+    [
+        ("step", "<u8"),
+        ("microbatch", "<u4"),
+        ("num_bytes", "<u8"),  # of its tensors
+        ("reason", "<u1"),  # store_ledger.LetGo, never 0
+    ]
+)
+"""One microbatch that the batch store was to keep and let go of; version 1."""
+
 TELEMETRY_NAME_BYTES = 64
 
 TELEMETRY_RECORD = np.dtype(
@@ -156,11 +167,12 @@ RECORD_DTYPES: dict[FramesKind, np.dtype[np.void]] = {
     "index": INDEX_RECORD,
     "exceptions": EXCEPTION_RECORD,
     "seals": SEAL_RECORD,
+    "store": STORE_RECORD,
     "telemetry": TELEMETRY_RECORD,
 }
 """Record of each kind, version 1."""
 
-RECORD_VERSIONS: dict[FramesKind, int] = {"index": 2, "exceptions": 2, "seals": 1, "telemetry": 1}
+RECORD_VERSIONS: dict[FramesKind, int] = {"index": 2, "exceptions": 2, "seals": 1, "store": 1, "telemetry": 1}
 """Newest version of each record; another dtype is a new number here, and a new golden."""
 
 
