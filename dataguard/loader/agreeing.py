@@ -34,12 +34,15 @@ from dataguard.run.run import Run
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
 
-__all__ = ["agree", "all_or_none", "same_facts"]
+__all__ = ["agree", "all_or_none", "differences"]
 
 T = TypeVar("T")
 
+_Told = tuple[str, str | None]
+"""What a rank is called, and what it failed with."""
+
 _SHOWN = 8
-"""Differences, or ranks that failed, that a message lists."""
+"""Differences, or ranks that failed, in a message."""
 
 
 def agree(
@@ -96,6 +99,7 @@ def agree(
 
     here = _here(rank, None if peers is None else peers.device)
     asked, places = (prepare(), (here,)) if peers is None else _together(peers, run, prepare, here)
+    begins = rank == 0 and (peers is None or peers.records)
 
     def begin() -> AttemptPlan:
         record_halts(run)
@@ -113,8 +117,8 @@ def agree(
         return join_attempt(run, asked, rank=rank, timeout_seconds=join_timeout_seconds)
 
     if peers is None:
-        return begin() if rank == 0 else join()
-    begun, failure = _tried(begin) if rank == 0 else (None, None)
+        return begin() if begins else join()
+    begun, failure = _tried(begin) if begins else (None, None)
     told = peers.broadcast(None if failure is None else _told(failure))
     if failure is not None:
         raise failure
@@ -143,7 +147,7 @@ def all_or_none(peers: Peers | None, work: Callable[[], T], *, what: str, undo: 
     done: list[T] = []
     failure = _tried(lambda: done.append(work()))[1]
     try:
-        answers: Sequence[str | None] = peers.gather(None if failure is None else _told(failure))
+        answers: Sequence[_Told] = peers.gather((peers.name, None if failure is None else _told(failure)))
         if failure is None:
             _raise_told(answers, what)
     except Exception:
@@ -156,22 +160,23 @@ def all_or_none(peers: Peers | None, work: Callable[[], T], *, what: str, undo: 
     return done[0]
 
 
-def same_facts(facts: Sequence[Mapping[str, str] | None], *, who: str = "rank", names: Sequence[str] = ()) -> str:
+def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> str:
     """In which facts some differ from the first, with both values; empty where all are the same.
 
-    A fact that one leaves open, and another was told, is a difference.
+    Parameters
+    ----------
+    facts
+        By what a rank is called. A fact that one leaves open, and another was told, is a difference.
 
-    >>> same_facts([{"seed": "1"}, {"seed": "2"}, {"seed": "1"}])
+    >>> differences([("rank 0", {"seed": "1"}), ("rank 1", {"seed": "2"}), ("rank 2", {"seed": "1"})])
     'rank 1 has seed 2, rank 0 has 1'
-    >>> same_facts([{"seed": "1"}, {}])
+    >>> differences([("rank 0", {"seed": "1"}), ("rank 1", {})])
     'rank 1 has no seed, rank 0 has 1'
     """
-    called = list(names) or [f"{who} {number}" for number in range(len(facts))]
-    first = facts[0] or {}
+    who, first = facts[0]
     different = [
-        f"{called[other]} has {_valued(name, theirs)}, {called[0]} has {first.get(name, f'no {name}')}"
-        for other, theirs in enumerate(facts)
-        if theirs is not None
+        f"{other} has {_valued(name, theirs)}, {who} has {first.get(name, f'no {name}')}"
+        for other, theirs in facts
         for name in sorted({*first, *theirs})
         if theirs.get(name) != first.get(name)
     ]
@@ -188,27 +193,28 @@ def _together(
 ) -> tuple[AttemptRequest, tuple[RankPlace, ...]]:
     """Prepare on every rank, and fail on every rank where one of them fails or was told otherwise."""
     asked, failure = _tried(prepare)
-    facts = None if asked is None else facts_of(run, asked)
+    facts = {} if asked is None else facts_of(run, asked)
+    told = None if failure is None else _told(failure)
     try:
-        answers: list[tuple[dict[str, str] | None, str | None, RankPlace]] = peers.gather(
-            (facts, None if failure is None else _told(failure), here)
+        answers: list[tuple[_Told, dict[str, str], RankPlace | None]] = peers.gather(
+            ((peers.name, told), facts, here if peers.records else None)
         )
     except Exception:
         if failure is None:
             raise
     if failure is not None:
         raise failure
-    _raise_told([told for _, told, _ in answers], "begin")
-    different = same_facts([theirs for theirs, _, _ in answers])
+    _raise_told([told for told, _, _ in answers], "begin")
+    different = differences([(name, theirs) for (name, _), theirs, _ in answers])
     if different:
         raise RanksDisagree(
-            f"the ranks of this launch were told different things (this is rank {here.rank})",
+            f"the ranks of this launch were told different things (this is {peers.name})",
             found=different,
             allowed="the same facts on all ranks of a launch",
             todo="give every rank the same plan, policy, geometry, transform and state",
         )
     assert asked is not None
-    return asked, tuple(place for _, _, place in answers)
+    return asked, tuple(place for _, _, place in answers if place is not None)
 
 
 def _tried(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
@@ -223,16 +229,16 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _raise_told(answers: Sequence[str | None], what: str) -> None:
+def _raise_told(answers: Sequence[_Told], what: str) -> None:
     """Fail where other ranks have failed, in their words."""
-    failed = [(rank, told) for rank, told in enumerate(answers) if told is not None]
+    failed = [(name, told) for name, told in answers if told is not None]
     if not failed:
         return
-    ranks = ", ".join(str(rank) for rank, _ in failed[:_SHOWN])
+    names = ", ".join(name for name, _ in failed[:_SHOWN])
     more = f" and {len(failed) - _SHOWN:,} more" if len(failed) > _SHOWN else ""
     raise RanksDisagree(
-        f"rank{'s' if len(failed) > 1 else ''} {ranks}{more} could not {what}",
-        found="; ".join(dict.fromkeys(told for _, told in failed[:_SHOWN])),
+        f"{names}{more} could not {what}",
+        found="; ".join(dict.fromkeys(told for _, told in failed[:_SHOWN] if told)),
         todo="mend what is found there; no rank was handed anything",
     )
 

@@ -19,11 +19,19 @@ class Peers(Protocol):
     """
 
     @property
+    def name(self) -> str:
+        """What this process is called in messages: ``rank 3``."""
+
+    @property
+    def records(self) -> bool:
+        """Whether it reads for its rank, judges and records; False where another process of its replica does."""
+
+    @property
     def device(self) -> str | None:
         """Where this rank computes, for people; None where nobody said."""
 
     def gather(self, value: Any) -> list[Any]:
-        """The picklable value of every rank, in order of rank, on all ranks."""
+        """The picklable value of every process, in order of rank, on all of them."""
 
     def broadcast(self, value: Any) -> Any:
         """The picklable value of rank 0, on all ranks."""

@@ -87,6 +87,16 @@ class StorePeers:
         self._num_calls = 0
 
     @property
+    def name(self) -> str:
+        """What this process is called in messages."""
+        return self._names[self.rank]
+
+    @property
+    def records(self) -> bool:
+        """Whether it reads for its rank and records: every one of these does."""
+        return True
+
+    @property
     def device(self) -> str | None:
         """Where this rank computes, for people; None where nobody said."""
         return self._device

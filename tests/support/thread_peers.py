@@ -32,6 +32,14 @@ class ThreadPeers:
         self.calls: list[str] = []
 
     @property
+    def name(self) -> str:
+        return f"rank {self.rank}"
+
+    @property
+    def records(self) -> bool:
+        return True
+
+    @property
     def device(self) -> str | None:
         return f"cpu:{self.rank}"
 
