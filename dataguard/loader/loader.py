@@ -29,8 +29,9 @@ from dataguard.loader.reading import Reading, reading_by_threads
 from dataguard.loader.walk import End
 from dataguard.loader.walking import BatchPart, Walking
 from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.given import require_planned_order
 from dataguard.plan.state import JournalHead, LoaderState, read_state
-from dataguard.run.events import TransformIdentity
+from dataguard.run.events import EvaluatedAt, TransformIdentity
 from dataguard.run.launch import AttemptRequest
 from dataguard.run.policies import GateChoice
 from dataguard.run.run import Run
@@ -90,11 +91,15 @@ class Loader:
     reading, peers, transform, named
         For adapters to frameworks: who reads ahead instead of threads, how ranks speak to each other, and what makes
         tensors of samples (it is recorded), and which tensors the store is to keep instead of samples.
+    evaluation
+        For a named stream (`dataguard.loader.streams`), of which a walk is an evaluation: where the training stands.
 
     Raises
     ------
     GeometryError
         Before the first microbatch, where the numbers do not fit.
+    UsageError
+        A number that cannot be; or the order of the run is given from outside, and no plan has it.
     """
 
     def __init__(
@@ -128,8 +133,14 @@ class Loader:
         store_budget_bytes: int | None = None,
         store_queue_bytes: int | None = None,
         named: Named | None = None,
+        evaluation: EvaluatedAt | None = None,
     ) -> None:
         geometry.check_rank(rank)
+        require_planned_order(
+            run.plan_document().root,
+            "a loader of the plan's stream",
+            todo="watch the loader with dataguard.torch.guard()",
+        )
         counts = (
             ("steps", steps, 1),
             ("epochs", epochs, 1),
@@ -167,12 +178,13 @@ class Loader:
             "epochs": epochs,
             "gate": GateChoice.read(policy, profile, vocab_size).over(run.gate),
             "transform": transform,
+            "evaluation": evaluation,
         }
         self._state: LoaderState | None = None
         self._walking: Walking | None = None
         if global_batch is not None:
             geometry.check(global_batch)
-        elif from_step is None and not len(run.attempts()):
+        elif evaluation is not None or (from_step is None and not len(run.attempts())):
             run.plan.check(geometry)
 
     def __iter__(self) -> Self:
@@ -236,6 +248,7 @@ class Loader:
 
     def state(self) -> LoaderState:
         """Where the run stands, at a step boundary: a step whose microbatches were not all handed over starts again."""
+        self._require_run("has no state")
         if self._walking is None and self._state is not None:
             return self._state
         head = self.run.head()
@@ -245,6 +258,10 @@ class Loader:
             next_step=self.next_step,
             journal_head=JournalHead(number=head.number, sha256=head.sha256),
         )
+
+    def _require_run(self, why: str) -> None:
+        if self._request["evaluation"] is not None:
+            raise UsageError(f"an evaluation {why}", todo="begin another: it gives the same batches from the first on")
 
     def _stands_in(self) -> int:
         """Before the attempt begins: the one it is to fork from, 0 where it is a fresh start."""
@@ -261,6 +278,7 @@ class Loader:
         AttemptError
             The state is of another stream, or this loader has handed something over already.
         """
+        self._require_run("is not gone on with")
         if self._walking is not None:
             raise AttemptError(
                 f"this loader has begun attempt {self._walking.attempt.number} already, so no state can be loaded",

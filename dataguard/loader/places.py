@@ -62,7 +62,9 @@ def check_places(
     mixture = run.plan_of(parent).document.mixtures[-1]
     if corpus is None:
         corpus = next(each for each in corpora if each.manifest.digest == mixture.manifest)
-        mixed: Iterable[str] = mixture.weights
+        # A stream goes through its sources one after the other; a run has left behind what its last mixture leaves out.
+        mixtures = run.plan_of(parent).document.mixtures if run.stream_identity is not None else (mixture,)
+        mixed: Iterable[str] = [name for each in mixtures for name in each.weights]
         places = dict(corpus.roots)
     else:
         mixed = [source.name for source in corpus.manifest.sources]

@@ -30,8 +30,12 @@ _MOST_ROWS = 256
 def propose_met(run: Run, *, before_attempt: bool = False) -> int:
     """Propose whatever attempts met and could not decide; how many proposals were new.
 
+    Of a named stream nothing is proposed: nothing amends it.
+
     With `before_attempt`, quarantine the shards of proposals that a policy wants applied at the next attempt.
     """
+    if run.stream_identity is not None:
+        return 0
     count = propose_unreadable(run) + propose_shards(run)
     if before_attempt:
         apply_proposals(run)

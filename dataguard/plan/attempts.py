@@ -233,6 +233,8 @@ class AttemptTree:
         Of the run: in ``hole`` a step whose positions are all skipped is delivered by nobody.
     first_label
         What the trainer calls step 0; messages speak in its labels, arguments and answers count from 0.
+    independent
+        No attempt forks from another: evaluations of a named stream, each of which is a lineage of its own.
 
     >>> from dataguard.core.address import Geometry
     >>> lists = dict(geometry=Geometry(world_size=1, microbatch_size=1), batch_sizes=(BatchSize(start=0, size=8),),
@@ -247,16 +249,24 @@ class AttemptTree:
     ('live', 'abandoned')
     """
 
-    __slots__ = ("_attempts", "_first_label", "_skip_mode")
+    __slots__ = ("_attempts", "_first_label", "_independent", "_skip_mode")
 
-    def __init__(self, attempts: Iterable[AttemptPlan], *, skip_mode: SkipMode = "jump", first_label: int = 0) -> None:
+    def __init__(
+        self,
+        attempts: Iterable[AttemptPlan],
+        *,
+        skip_mode: SkipMode = "jump",
+        first_label: int = 0,
+        independent: bool = False,
+    ) -> None:
         self._attempts: dict[int, AttemptPlan] = {}
+        self._independent = independent
         self._skip_mode: SkipMode = skip_mode
         self._first_label = first_label
         for attempt in attempts:
             if attempt.number in self._attempts:
                 raise AttemptError(f"attempt {attempt.number} is there twice")
-            if attempt.parent is None and self._attempts:
+            if attempt.parent is None and self._attempts and not independent:
                 raise AttemptError(
                     f"attempt {attempt.number} has no parent, but attempt {min(self._attempts)} is there already",
                     allowed="one root a run: an attempt that starts anew forks from the first at its first step",
@@ -352,7 +362,7 @@ class AttemptTree:
             )
         if step >= next_steps.get(attempt, made_by.fork_step):
             return "unfinished"
-        return "live" if self.owner(step, leaf) == attempt else "abandoned"
+        return "live" if self._independent or self.owner(step, leaf) == attempt else "abandoned"
 
     def _delivered(self, attempt: AttemptPlan, step: int, next_steps: Mapping[int, int]) -> bool:
         if not attempt.fork_step <= step < next_steps.get(attempt.number, attempt.fork_step):

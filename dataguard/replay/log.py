@@ -7,8 +7,10 @@ from typing import Literal
 import msgspec
 from msgspec import UnsetType
 
+from dataguard.errors import RunDamaged
 from dataguard.run.events import (
     AttemptBegun,
+    EvaluatedAt,
     Event,
     Halted,
     Proposed,
@@ -17,6 +19,7 @@ from dataguard.run.events import (
     Revoked,
     RunCreated,
     SkipAdded,
+    StreamAdded,
     kind_of,
 )
 from dataguard.run.journal import Entry
@@ -69,7 +72,7 @@ def read_log(run: Run) -> tuple[tuple[LogLine, ...], tuple[str, ...]]:
 def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
     if entry.number in revoked:
         return "revoked"
-    if isinstance(entry.event, RunCreated | AttemptBegun | Halted):
+    if isinstance(entry.event, RunCreated | AttemptBegun | Halted | StreamAdded):
         return "done"
     if isinstance(entry.event, Proposed):
         return "proposed"
@@ -77,6 +80,10 @@ def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
 
 
 def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
+    if isinstance(event, StreamAdded):
+        return _stream(run, event)
+    if isinstance(event, RunCreated) and event.stream:
+        return f"stream {event.stream.name} of run {event.stream.run} created: plan {event.plan[:16]}"
     if isinstance(event, RunCreated):
         policy = _policy(event.policy_name, event.policy)
         return (
@@ -85,6 +92,9 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
     if isinstance(event, AttemptBegun):
         parent = "" if event.parent is None else f" from attempt {event.parent}"
         reached = complete.get(event.attempt, event.fork_step)
+        if event.evaluated_at:
+            ranks = f"{event.world_size:,} ranks * microbatches of {event.microbatch_size:,}"
+            return f"evaluation {event.attempt}{_stands(event.evaluated_at)}: steps 0:{reached:,}, {ranks}"
         skips = f", {len(event.skips)} skips" if event.skips else ""
         withheld = f", {event.num_withheld:,} withheld" if event.num_withheld else ""
         policy = _policy(event.policy_name, event.policy)
@@ -112,6 +122,29 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
             f"{', '.join(event.rules)}"
         )
     return f"propose to {event.proposal} {_proposed(event)}: {event.reason}"
+
+
+def _stream(run: Run, event: StreamAdded) -> str:
+    """A stream, and how often it was evaluated by now."""
+    length = "one whole pass" if event.num_steps is None else f"{event.num_steps:,} steps"
+    text = f"stream {event.name} added: {length}, plan {event.plan[:16]}, manifest {event.manifest[:16]}"
+    try:
+        evaluations = run.stream(event.name).evaluations()
+    except RunDamaged as error:
+        return f"{text}; {str(error).splitlines()[0]}"
+    if not evaluations:
+        return f"{text}; not evaluated yet"
+    newest = evaluations[-1]
+    step = newest.at.step
+    labelled = newest.at if step is None else EvaluatedAt(attempt=newest.at.attempt, step=run.label(step))
+    return f"{text}; {len(evaluations):,} evaluations, the newest{_stands(labelled)}"
+
+
+def _stands(at: EvaluatedAt) -> str:
+    """Where the training stood."""
+    if at.step is None:
+        return ""
+    return f" at step {at.step:,}" + (f" of attempt {at.attempt}" if at.attempt is not None else "")
 
 
 def _policy(name: str | UnsetType, digest: str | UnsetType | None) -> str:

@@ -86,7 +86,12 @@ def rebuild(
             if not read.problems:
                 raise
             left_out.append(f"attempt {event.attempt} is left out: {error.asked}")
-    tree = AttemptTree(attempts.values(), skip_mode=created.skip_mode, first_label=created.first_label)
+    tree = AttemptTree(
+        attempts.values(),
+        skip_mode=created.skip_mode,
+        first_label=created.first_label,
+        independent=bool(created.stream),
+    )
     return Rebuilt(tree=tree, left_out=tuple(left_out))
 
 

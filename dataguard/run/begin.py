@@ -29,7 +29,14 @@ from dataguard.run.creating import manifests_of
 from dataguard.run.events import AttemptBegun, Event, Proposed, RankPlace
 from dataguard.run.join import fence, join_attempt
 from dataguard.run.journal import Entry, Head, JournalRead
-from dataguard.run.launch import AttemptRequest, begun_by_launch, check_facts, check_root, environment_launch_id
+from dataguard.run.launch import (
+    AttemptRequest,
+    begun_by_launch,
+    check_facts,
+    check_kind,
+    check_root,
+    environment_launch_id,
+)
 from dataguard.run.manifests import keep_manifest, keep_plan
 from dataguard.run.policies import KeptChoice, check_fit, keep_choice
 from dataguard.run.probe import probe
@@ -78,6 +85,8 @@ def begin_attempt(
     manifest_file, corpus
         Where the manifest asked for comes from: what the run's own copy is made of.
 
+    Of a named stream it begins an evaluation: anew each time, at step 0, whatever has begun before.
+
     Returns
     -------
     AttemptPlan
@@ -97,6 +106,7 @@ def begin_attempt(
     RunDamaged
         The journal is damaged, or its tail was removed since the state was written.
     """
+    check_kind(run, request)
     check_root(run, request)
     probe(run.layout.tmp)
     _check_head(run, request.state)
@@ -108,7 +118,7 @@ def begin_attempt(
         known_roots = checked_roots(roots, (source.name for each in manifests for source in each.sources))
 
     def make(read: JournalRead) -> Event:
-        if begun_by_launch(read.entries, request.launch_id) is not None:
+        if run.stream_identity is None and begun_by_launch(read.entries, request.launch_id) is not None:
             raise _StandsError
         if request.manifest is not None:
             keep_manifest(run.layout, request.manifest, file=manifest_file, corpus=corpus)
@@ -236,11 +246,14 @@ def _make(
         transform=request.transform or msgspec.UNSET,
         ranks=ranks,
         roots=roots,
+        evaluated_at=request.evaluation or msgspec.UNSET,
     )
 
 
 def _place(run: Run, request: AttemptRequest, tree: AttemptTree) -> tuple[int | None, int]:
-    """Parent and fork step of the attempt asked for."""
+    """Parent and fork step of the attempt asked for; an evaluation has neither."""
+    if run.stream_identity is not None:
+        return None, 0
     if request.state is not None:
         return tree.attempt(request.state.attempt).number, request.state.next_step
     if not len(tree):

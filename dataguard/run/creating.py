@@ -19,7 +19,7 @@ import msgspec
 
 from dataguard.errors import AttemptError, UsageError
 from dataguard.plan.document import PlanDocument
-from dataguard.run.events import Event, RunCreated
+from dataguard.run.events import Event, RunCreated, StreamIdentity
 from dataguard.run.journal import Journal, JournalRead
 from dataguard.run.layout import Layout
 from dataguard.run.manifests import keep_manifest, keep_plan
@@ -44,7 +44,7 @@ __all__ = [
 _OWN_NAMES = frozenset(
     (
         *("journal", "manifest", "plan", "policy", "profile", "withheld", "hot", "index", "notable", "exceptions"),
-        *("seals", "halts", "store", "telemetry", "tmp"),
+        *("seals", "halts", "store", "streams", "telemetry", "tmp"),
     )
 )
 
@@ -60,6 +60,7 @@ def create_run(
     corpora: Iterable[Corpus],
     spool: str | Path | None,
     gate: GateChoice,
+    stream: StreamIdentity | None = None,
 ) -> bool:
     """Create a run as `Run.create` says; False where somebody else's first event stands by now."""
     from dataguard.corpus.corpus import Corpus
@@ -87,6 +88,7 @@ def create_run(
         vocab_size=kept.vocab_size or msgspec.UNSET,
         spool=None if spool is None else str(Path(spool).absolute()),
         roots=checked_roots(roots, (source.name for each in plan.manifests.values() for source in each.sources)),
+        stream=stream or msgspec.UNSET,
     )
 
     def first(read: JournalRead) -> Event:

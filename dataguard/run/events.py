@@ -36,6 +36,7 @@ from dataguard.plan.document import Fill, SkipMode
 __all__ = [
     "AppliedSkip",
     "AttemptBegun",
+    "EvaluatedAt",
     "Event",
     "EventFile",
     "EventUnreadableError",
@@ -47,6 +48,8 @@ __all__ = [
     "Revoked",
     "RunCreated",
     "SkipAdded",
+    "StreamAdded",
+    "StreamIdentity",
     "TransformIdentity",
     "decode_event",
     "encode_event",
@@ -65,6 +68,27 @@ class EventUnreadableError(ValueError):
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """What all events share: they are tagged by ``kind`` and know no fields but their own."""
+
+
+class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which named stream of which run a folder under ``streams/`` holds; what stands as its attempts are evaluations,
+    none of which forks from another.
+    """
+
+    name: str
+    run: str
+    """Of the run it belongs to."""
+    num_steps: Positive | None
+    """Steps of an evaluation; null for one whole pass over every source."""
+
+
+class EvaluatedAt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the training stood when a stream was evaluated, as far as it was said."""
+
+    attempt: Positive | None = None
+    """Attempt of the run that the stream belongs to."""
+    step: NonNegative | None = None
+    """Its step, counted from 0."""
 
 
 class RunCreated(_Event, frozen=True, kw_only=True, tag="run-created"):
@@ -96,6 +120,8 @@ class RunCreated(_Event, frozen=True, kw_only=True, tag="run-created"):
     """Folder on each machine's local disk under which its ranks keep their hot files; null for the run directory."""
     roots: dict[str, str] = {}
     """Where the sources lay when the run was created; remembered, in no digest."""
+    stream: StreamIdentity | msgspec.UnsetType = msgspec.UNSET
+    """Where this is no run of its own but a named stream of one."""
 
 
 class AppliedSkip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,6 +197,8 @@ class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
     ranks: tuple[RankPlace, ...] = ()
     roots: dict[str, str] = {}
     """Where the sources lay for this attempt; remembered, in no digest."""
+    evaluated_at: EvaluatedAt | msgspec.UnsetType = msgspec.UNSET
+    """For an evaluation of a named stream, and for that alone; in no digest."""
 
 
 class SkipAdded(_Event, frozen=True, kw_only=True, tag="skip-added"):
@@ -259,7 +287,19 @@ class Halted(_Event, frozen=True, kw_only=True, tag="halted"):
     rules: tuple[str, ...]
 
 
-Event = RunCreated | AttemptBegun | SkipAdded | Quarantined | Released | Revoked | Proposed | Halted
+class StreamAdded(_Event, frozen=True, kw_only=True, tag="stream-added"):
+    """The run has a named stream, a fixed set to evaluate on; its own journal and index lie in ``streams/NAME``."""
+
+    name: str
+    stream: str
+    """What its own first event calls it: 32 hexadecimal digits."""
+    plan: Digest
+    manifest: Digest
+    num_steps: Positive | None
+    """Steps of an evaluation; null for one whole pass over every source."""
+
+
+Event = RunCreated | AttemptBegun | SkipAdded | Quarantined | Released | Revoked | Proposed | Halted | StreamAdded
 Amendment = SkipAdded | Quarantined | Released | Revoked
 
 

@@ -13,7 +13,7 @@ from dataguard.errors import RankMissing, WriterConflict
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.attempts import begun_events
 from dataguard.run.journal import Journal
-from dataguard.run.launch import AttemptRequest, begun_by_launch, check_facts, check_root
+from dataguard.run.launch import AttemptRequest, begun_for, check_facts, check_kind, check_root
 from dataguard.run.run import Run
 
 __all__ = ["fence", "join_attempt"]
@@ -44,6 +44,7 @@ def join_attempt(
         It began another one: both values stand in the message.
     """
     request.geometry.check_rank(rank)
+    check_kind(run, request)
     check_root(run, request)
     deadline = clock() + timeout_seconds
     others: dict[int, str] = {}
@@ -51,7 +52,7 @@ def join_attempt(
     while True:
         read = run.read()
         read.require_sound("joining an attempt")
-        begun = begun_by_launch(read.entries, request.launch_id)
+        begun = begun_for(run, read.entries, request.launch_id, rank)
         if begun is not None:
             check_facts(run, request, begun, f"rank {rank} and the rank that began attempt {begun.attempt} disagree")
             return run.attempts(read).attempt(begun.attempt)
@@ -64,20 +65,24 @@ def join_attempt(
         if clock() >= deadline:
             # Others keep appending and none of it is ours.
             read = run.read()
-            if begun_by_launch(read.entries, request.launch_id) is None:
+            if begun_for(run, read.entries, request.launch_id, rank) is None:
                 raise _missing(rank, request, timeout_seconds, others)
 
 
 def fence(run: Run, attempt: int) -> Callable[[], None]:
     """A check for one writer of an attempt to call before each frame; it raises once a newer attempt has begun.
 
-    The check costs one `stat` while nothing is appended to the journal. It is for one thread.
+    The check costs one `stat` while nothing is appended to the journal. It is for one thread. Evaluations of a named
+    stream do not fence each other.
 
     Raises
     ------
     WriterConflict
         From the returned function: fenced by attempt K.
     """
+    if run.stream_identity is not None:
+        return _nothing_fences
+
     journal = Journal(run.layout)
     fenced_by: int | None = None
     next_number = 1
@@ -97,6 +102,10 @@ def fence(run: Run, attempt: int) -> Callable[[], None]:
             )
 
     return check
+
+
+def _nothing_fences() -> None:
+    """Any number of evaluations may go on at once."""
 
 
 def _missing(rank: int, request: AttemptRequest, timeout_seconds: float, others: Mapping[int, str]) -> RankMissing:

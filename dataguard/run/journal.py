@@ -125,6 +125,10 @@ class Journal:
         self._cache: dict[int, _Cached] = {}
         self._asked = (0, "")
 
+    def beside(self, layout: Layout) -> Journal:
+        """Of another folder, by the same writer and clock."""
+        return Journal(layout, by=self._by, clock=self._clock)
+
     def read(self) -> JournalRead:
         """All events. Problems are in the answer, never raised; a missing journal is an empty one."""
         listed = self._listed()

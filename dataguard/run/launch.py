@@ -14,18 +14,27 @@ from dataclasses import dataclass, field
 from dataguard.core.address import Geometry
 from dataguard.core.digests import canonical_json
 from dataguard.core.manifest import Manifest
-from dataguard.errors import AttemptError, RanksDisagree
+from dataguard.errors import AttemptError, RanksDisagree, UsageError
 from dataguard.plan.attempts import in_force
 from dataguard.plan.document import whole_weights
 from dataguard.plan.plan import Weight
 from dataguard.plan.state import LoaderState
-from dataguard.run.events import AttemptBegun, TransformIdentity
+from dataguard.run.events import AttemptBegun, EvaluatedAt, TransformIdentity
 from dataguard.run.journal import Entry
 from dataguard.run.policies import NO_POLICY, GateChoice, KeptChoice
 from dataguard.run.run import Run
 from dataguard.version import __version__
 
-__all__ = ["AttemptRequest", "begun_by_launch", "check_facts", "check_root", "environment_launch_id", "facts_of"]
+__all__ = [
+    "AttemptRequest",
+    "begun_by_launch",
+    "begun_for",
+    "check_facts",
+    "check_kind",
+    "check_root",
+    "environment_launch_id",
+    "facts_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,8 @@ class AttemptRequest:
     """Another policy, reference profile or vocabulary size for this attempt; what is left out stays as it was."""
     transform: TransformIdentity | None = None
     """What makes tensors of the samples; None where they are delivered as they are."""
+    evaluation: EvaluatedAt | None = None
+    """For a named stream, and for that alone: where the training stands."""
 
     def __post_init__(self) -> None:
         if not self.launch_id.strip():
@@ -115,6 +126,32 @@ def check_root(run: Run, request: AttemptRequest) -> None:
             )
 
 
+def begun_for(run: Run, entries: Iterable[Entry], launch_id: str, rank: int) -> AttemptBegun | None:
+    """What a rank is to join: the newest attempt that its launch began.
+
+    A launch evaluates a stream many times, each time with all its ranks: there it is the first evaluation in which the
+    rank has had no writer yet.
+    """
+    entries = tuple(entries)
+    if run.stream_identity is None:
+        return begun_by_launch(entries, launch_id)
+    begun = (entry.event for entry in entries if isinstance(entry.event, AttemptBegun))
+    own = (event for event in begun if event.launch_id == launch_id)
+    return next((event for event in own if not run.layout.seals(event.attempt, rank).exists()), None)
+
+
+def check_kind(run: Run, request: AttemptRequest) -> None:
+    """UsageError where an attempt is asked of a named stream, or an evaluation of a run."""
+    identity = run.stream_identity
+    if identity is not None and request.evaluation is None:
+        raise UsageError(
+            f"{run.path} is stream {identity.name!r} of a run: it is evaluated, and has no attempts",
+            todo=f"in Python: Run.open(RUN).stream({identity.name!r}).loader(geometry=...)",
+        )
+    if identity is None and request.evaluation is not None:
+        raise UsageError(f"{run.path} is no named stream, so it cannot be evaluated", todo="give run.stream(NAME, ...)")
+
+
 def begun_by_launch(entries: Iterable[Entry], launch_id: str) -> AttemptBegun | None:
     """The newest attempt that a launch began."""
     begun = None
@@ -153,6 +190,8 @@ def check_facts(run: Run, request: AttemptRequest, begun: AttemptBegun, what: st
     facts += request.gate.differences(KeptChoice.of(begun))
     if request.transform is not None:
         facts.append(("transform", _told(request.transform), _told(begun.transform or None)))
+    if request.evaluation is not None:
+        facts.append(("training at", _stands(request.evaluation), _stands(begun.evaluated_at or EvaluatedAt())))
     different = [(name, ours, theirs) for name, ours, theirs in facts if ours != theirs]
     if different:
         raise RanksDisagree(
@@ -191,12 +230,23 @@ def facts_of(run: Run, request: AttemptRequest) -> dict[str, str]:
         "profile": None if gate.profile is None else gate.profile.digest,
         "vocabulary size": gate.vocab_size,
         "transform": None if request.transform is None else _told(request.transform),
+        "training at": None if request.evaluation is None else _stands(request.evaluation),
     }
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def _told(transform: TransformIdentity | None) -> str:
     return "none" if transform is None else canonical_json(transform).decode()
+
+
+def _stands(at: EvaluatedAt) -> str:
+    """Where the training stands, steps counted from 0.
+
+    >>> _stands(EvaluatedAt(attempt=2, step=300)), _stands(EvaluatedAt())
+    ('step 300 (from 0) of attempt 2', 'no step that was told')
+    """
+    step = "no step that was told" if at.step is None else f"step {at.step:,} (from 0)"
+    return step if at.attempt is None else f"{step} of attempt {at.attempt}"
 
 
 def _asked_weights(weights: Mapping[str, Weight]) -> str:

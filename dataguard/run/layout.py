@@ -104,6 +104,15 @@ class Layout:
         """Folder of one attempt's seals: a file here is a rank that has had its one writer."""
         return self.root / "seals" / self.attempt_name(attempt)
 
+    @property
+    def streams(self) -> Path:
+        """Folder of the run's named streams."""
+        return self.root / "streams"
+
+    def stream(self, name: str) -> Path:
+        """``streams/NAME``: journal, plan, manifest and index of a named stream, laid out as those of a run."""
+        return self.streams / name
+
     # -- parts of names
 
     @staticmethod

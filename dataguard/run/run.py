@@ -22,8 +22,9 @@ from dataguard.plan.attempts import AttemptTree
 from dataguard.plan.document import PlanDocument
 from dataguard.plan.steps import Steps, label_of_step, step_of_label
 from dataguard.run.attempts import Rebuilt, begun_events, rebuild
-from dataguard.run.creating import create_run, manifests_of, require_same_list, require_same_plan
-from dataguard.run.events import AttemptBegun, RunCreated
+from dataguard.run.creating import create_run, require_same_list, require_same_plan
+from dataguard.run.data import RunData
+from dataguard.run.events import AttemptBegun, RunCreated, StreamIdentity
 from dataguard.run.journal import Entry, Head, Journal, JournalRead
 from dataguard.run.layout import Layout
 from dataguard.run.manifests import KeptManifests, KeptPlans
@@ -31,14 +32,13 @@ from dataguard.run.pending import Pending, fold
 from dataguard.run.policies import GateChoice
 from dataguard.run.probe import probe
 from dataguard.run.progress import Progress
-from dataguard.run.roots import folded_roots
+from dataguard.run.streams import NamedStream, named_stream, stream_names
 from dataguard.run.withhold import Target, read_kept_list
 
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
-    from dataguard.corpus.reader import RowReader
     from dataguard.gate.policy import Policy
-    from dataguard.plan.plan import Plan
+    from dataguard.plan.plan import HasManifest, Plan
     from dataguard.plan.stream import Stream
     from dataguard.plan.withheld import WithheldSet
     from dataguard.score.profile import Profile
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 
-class Run:
+class Run(RunData):
     """A run directory, opened. Make one with `Run.create` or `Run.open`.
 
     Opening reads event files alone. What other processes may change (attempts, skips, quarantines) is read from the
@@ -262,6 +262,41 @@ class Run:
         """A plan document together with the run's own copies of its manifests."""
         return self._plans.plan(document, self.manifest)
 
+    # -- named streams
+
+    @property
+    def stream_identity(self) -> StreamIdentity | None:
+        """Which stream of which run this is; None for a run of its own."""
+        return self.document.stream or None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of its streams, in the order in which they were added."""
+        return stream_names(self.read())
+
+    def stream(
+        self, name: str, corpus: HasManifest | Manifest | None = None, *, end: int | str = "once", **plan: Any
+    ) -> NamedStream:
+        """A named stream of this run: a fixed set, the same batches whenever it is evaluated and on any ranks.
+
+        Added where there is none of that name yet, any number of ranks at once; without a corpus the one that stands.
+
+        Parameters
+        ----------
+        name, corpus
+            What it is called (letters, digits, ``.``, ``_``, ``-``), and of which corpus it is.
+        end
+            ``once``, one whole pass over every source, or a number of steps.
+        plan
+            As `stream_plan.stream_plan` takes it: seed, global_batch, form, seq_len, lanes, shuffle, weights.
+
+        Raises
+        ------
+        UsageError
+            There is none of that name, or one of another corpus or plan: both digests are shown.
+        """
+        return named_stream(self, name, corpus, end=end, **plan)
+
     # -- the journal
 
     def read(self) -> JournalRead:
@@ -343,55 +378,13 @@ class Run:
         number = self.newest_leaf() if attempt is None else attempt
         return WithheldSet.of(self.attempts().attempt(number).withheld, self.stream_of(number).manifest_set)
 
-    # -- the corpus
-
-    def manifest(self, digest: str) -> Manifest:
-        """The run's own copy of a manifest."""
-        return self._manifests.manifest(digest)
-
-    @property
-    def manifests(self) -> dict[str, Manifest]:
-        """Every manifest that the run or one of its attempts names, by digest."""
-        return {digest: self.manifest(digest) for digest in self.manifest_digests()}
-
-    def manifest_digests(self, read: JournalRead | None = None) -> tuple[str, ...]:
-        """Digests of every manifest that the run or one of its attempts names, in order of first mention."""
-        begun = begun_events(self.read() if read is None else read).values()
-        named = (digest for digests in (self.document.manifests, *(e.manifests for e in begun)) for digest in digests)
-        return tuple(dict.fromkeys(named))
-
-    def roots(self, attempt: int | None = None, override: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Where each source lies: as its manifest says, as given at creation, by the attempts, and now; later wins."""
-        read = self.read()
-        tree = self.attempts(read)
-        begun = [self.begun(each.number, read).roots for each in (tree.lineage(attempt) if len(tree) else ())]
-        manifests = (self._manifests.roots(digest) for digest in self.manifest_digests(read))
-        return folded_roots(manifests, [self.document.roots, *begun], override or {})
-
-    def corpora(self, attempt: int | None = None, roots: Mapping[str, str] | None = None) -> list[Corpus]:
-        """The corpora that an attempt reads, in the order its stream numbers shards through.
-
-        Parameters
-        ----------
-        attempt
-            Default: the newest leaf; the run itself where none has begun.
-        roots
-            Where sources lie now, by name, beside what is remembered.
-
-        Raises
-        ------
-        UsageError
-            Nobody ever said where a source lies.
-        """
-        return self._manifests.corpora(manifests_of(self.plan_of(attempt).document), self.roots(attempt, roots))
-
-    def reader(self, attempt: int | None = None, roots: Mapping[str, str] | None = None, **settings: Any) -> RowReader:
-        """A reader of an attempt's rows, by shards as its stream numbers them; see `RowReader` for the settings."""
-        from dataguard.corpus.reader import RowReader
-
-        return RowReader(self.corpora(attempt, roots), **settings)
-
     def _rebuilt(self, read: JournalRead) -> Rebuilt:
         if self._built is None or self._built[0] != read.head or read.problems:
-            self._built = (read.head, rebuild(read, self.document, self.plan_document, self.fold))
+            # Nothing amends a stream, and folding what stands before each of a thousand evaluations takes its time.
+            fold_before = _nothing_pending if self.stream_identity else self.fold
+            self._built = (read.head, rebuild(read, self.document, self.plan_document, fold_before))
         return self._built[1]
+
+
+def _nothing_pending(_entries: Sequence[Entry]) -> Pending:
+    return Pending()

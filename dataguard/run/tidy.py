@@ -22,6 +22,9 @@ __all__ = ["TidiedAttempt", "compact_ended", "compact_run", "seal_run"]
 _ABANDONED_SECONDS = 3600
 """No write takes so long: an older temporary is what a kill left behind."""
 
+_EVALUATIONS = 8
+"""Of a named stream, which may have thousands, so many of the newest evaluations are looked at by the next one."""
+
 
 class TidiedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one attempt's record."""
@@ -57,7 +60,7 @@ def seal_run(run: Run) -> Iterator[TidiedAttempt]:
 
 def compact_run(run: Run) -> Iterator[TidiedAttempt]:
     """Compact every attempt that is over; one answer each."""
-    return _compact(run, run.attempts().numbers)
+    return _compact(run, _written(run, run.attempts().numbers))
 
 
 def compact_ended(run: Run, before: int, *, leave: Callable[[], bool] = lambda: False) -> tuple[str, ...]:
@@ -69,12 +72,26 @@ def compact_ended(run: Run, before: int, *, leave: Callable[[], bool] = lambda: 
     for folder in dict.fromkeys((run.layout.tmp, run.layout.hot_tmp)):
         sweep_temporaries(folder, before_ns=now - _ABANDONED_SECONDS * 10**9)
     ended = [number for number in run.attempts().numbers if number < before]
+    if run.stream_identity is not None:
+        ended = ended[-_EVALUATIONS:]
     return tuple(
         f"attempt {done.attempt} could not be compacted: {problem.splitlines()[0]}"
-        for done in _compact(run, ended, leave)
+        for done in _compact(run, _written(run, ended), leave)
         for problem in done.problems
         if not done.live
     )
+
+
+def _written(run: Run, attempts: Iterable[int]) -> list[int]:
+    """Those whose ranks will not begin to write any more.
+
+    A newer attempt fences an older one. Evaluations of a named stream go on beside each other, so there a rank that has
+    had no writer may still be about to come.
+    """
+    if run.stream_identity is None:
+        return list(attempts)
+    tree = run.attempts()
+    return [each for each in attempts if len(ranks_of(run.layout, each)) == tree.attempt(each).geometry.world_size]
 
 
 def _compact(run: Run, attempts: Iterable[int], leave: Callable[[], bool] = lambda: False) -> Iterator[TidiedAttempt]:

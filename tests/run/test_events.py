@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dataguard.run.events import (
     AppliedSkip,
     AttemptBegun,
+    EvaluatedAt,
     Event,
     EventFile,
     EventUnreadableError,
@@ -25,6 +26,8 @@ from dataguard.run.events import (
     Revoked,
     RunCreated,
     SkipAdded,
+    StreamAdded,
+    StreamIdentity,
     decode_event,
     encode_event,
     kind_of,
@@ -53,6 +56,7 @@ ALL_KINDS: list[Event] = [
         attempt=2, stop_step=33, step=31, rank=1, microbatch=0, slot=9, position=257, shard="web/a.jsonl", row=17,
         rules=("out_of_vocabulary",),
     ),
+    StreamAdded(name="valid-code", stream="b" * 32, plan=DIGEST, manifest=DIGEST[::-1], num_steps=None),
 ]  # fmt: skip
 
 JUDGED: list[Event] = [
@@ -60,6 +64,11 @@ JUDGED: list[Event] = [
     msgspec.structs.replace(ALL_KINDS[1], policy=DIGEST, profile=DIGEST[::-1], vocab_size=50_257),
     msgspec.structs.replace(ALL_KINDS[7], rule="many_refused"),
     ALL_KINDS[8],
+]
+
+OF_STREAMS: list[Event] = [
+    msgspec.structs.replace(ALL_KINDS[0], stream=StreamIdentity(name="valid-code", run="a" * 32, num_steps=12)),
+    msgspec.structs.replace(ALL_KINDS[1], parent=None, fork_step=0, evaluated_at=EvaluatedAt(attempt=2, step=300)),
 ]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "judged-events-v1"
@@ -72,7 +81,7 @@ def file_of(event: Event, number: int = 1) -> EventFile:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("event", ALL_KINDS, ids=kind_of)
+@pytest.mark.parametrize("event", ALL_KINDS + OF_STREAMS, ids=kind_of)
 def test_an_event_comes_back_equal(event: Event) -> None:
     document = file_of(event, 7)
     assert decode_event(encode_event(document)) == document

@@ -1,7 +1,8 @@
 """One rank of a launch, as a process of its own. Run as ``python -m tests.support.rank WORDS`` it prints one JSON line.
 
-The words are a JSON object: run, world_size, microbatch_size, rank and what else `Loader` takes. The line holds what
-was handed over (step, microbatch, SHA-256 of the slots), the attempt, the state at the end, or the error.
+The words are a JSON object: run, world_size, microbatch_size, rank and what else `Loader` takes; with stream, the one
+of that name is evaluated. The line holds what was handed over (step, microbatch, SHA-256 of the slots), the attempt,
+the state at the end, or the error.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from dataguard.core.address import Geometry
@@ -22,12 +24,14 @@ from tests.support.runs import slots_of
 def main(words: dict[str, Any]) -> dict[str, Any]:
     """Walk one rank to its end."""
     run = Run.open(words.pop("run"))
+    stream = words.pop("stream", None)
     geometry = Geometry(world_size=words.pop("world_size"), microbatch_size=words.pop("microbatch_size"))
     state = words.pop("state", None)
     delivered: list[tuple[int, int, str]] = []
     slots: list[str | None] = []
     try:
-        with Loader(run, geometry=geometry, **words) as loader:
+        make = partial(Loader, run) if stream is None else run.stream(stream).loader
+        with make(geometry=geometry, **words) as loader:
             if state is not None:
                 loader.load(state)
             for microbatch in loader:
@@ -35,7 +39,7 @@ def main(words: dict[str, Any]) -> dict[str, Any]:
                 slots += [slot.decode() if isinstance(slot, bytes) else None for slot in held]
                 digest = hashlib.sha256(repr(held).encode()).hexdigest()
                 delivered.append((microbatch.step, microbatch.address.microbatch, digest))
-            state = loader.state()
+            state = loader.state() if stream is None else None
     except DataguardError as error:
         return {"delivered": delivered, "slots": slots, "kind": type(error).__name__, "error": str(error)}
     assert loader.attempt is not None
@@ -43,7 +47,7 @@ def main(words: dict[str, Any]) -> dict[str, Any]:
         "delivered": delivered,
         "slots": slots,
         "attempt": loader.attempt.number,
-        "state": state.to_dict(),
+        "state": None if state is None else state.to_dict(),
         "pid": os.getpid(),
     }
 
