@@ -211,6 +211,12 @@ class Loader:
             self.close()
         return fed
 
+    def begin(self) -> AttemptPlan:
+        """Begin the attempt now, and not with the first microbatch; the one that has begun where one has."""
+        if self._walking is None:
+            self._walking = self._begin()
+        return self._walking.attempt
+
     def take_step(self) -> list[Microbatch]:
         """Hand over all microbatches that are left of the step in hand; none where the walk has ended.
 
@@ -350,6 +356,7 @@ class Loader:
             reading=self._reading,
             keeping=self._keeping,
             background=self._background,
+            records=self._peers is None or self._peers.records,
         )
 
     def _agree(self) -> AttemptPlan:

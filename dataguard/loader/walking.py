@@ -27,6 +27,7 @@ from dataguard.loader.keeping import Keeping
 from dataguard.loader.proposals import propose_met
 from dataguard.loader.reading import Reading
 from dataguard.loader.tidying import Tidying
+from dataguard.loader.unrecorded import Unrecorded
 from dataguard.loader.walk import End, Walk
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.slots import SlotStatus
@@ -59,7 +60,11 @@ class BatchPart:
 
 
 class Walking:
-    """A loader under way; see `dataguard.loader.loader.Loader` for the settings."""
+    """A loader under way; see `dataguard.loader.loader.Loader` for the settings.
+
+    With `records` False another process reads for this rank, judges and records: the same is handed over and nothing is
+    written, nor is a halt looked for, which is that process's to tell.
+    """
 
     def __init__(
         self,
@@ -75,8 +80,10 @@ class Walking:
         reading: Reading,
         keeping: Keeping,
         background: bool = True,
+        records: bool = True,
     ) -> None:
         self.run = run
+        self._records = records
         self.rank = rank
         self.attempt = attempt
         plan = run.plan_of(attempt.number)
@@ -113,28 +120,33 @@ class Walking:
         keeping.check(None if judge is None else judge.policy)
         head = run.head()
         begun = run.begun(attempt.number)
-        self.writer = RankWriter.open(
-            run.layout,
-            run_id=run.run_id,
-            attempt=attempt.number,
-            rank=rank,
-            first_step=attempt.fork_step,
-            microbatch_size=attempt.geometry.microbatch_size,
-            digests={"plan": begun.plan, "attempt": begun.attempt_digest},
-            head=(head.number, head.sha256),
-            clock=_now,
-            fsync=fsync,
-            fence=fence(run, attempt.number),
-            background=background,
-            record=None if judge is None else judge.record,
+        self.writer: RankWriter | Unrecorded = (
+            Unrecorded()
+            if not records
+            else RankWriter.open(
+                run.layout,
+                run_id=run.run_id,
+                attempt=attempt.number,
+                rank=rank,
+                first_step=attempt.fork_step,
+                microbatch_size=attempt.geometry.microbatch_size,
+                digests={"plan": begun.plan, "attempt": begun.attempt_digest},
+                head=(head.number, head.sha256),
+                clock=_now,
+                fsync=fsync,
+                fence=fence(run, attempt.number),
+                background=background,
+                record=None if judge is None else judge.record,
+            )
         )
         try:
             policy = None if judge is None else judge.policy
-            self.keeper = keeping.keeper(run, attempt, rank=rank, policy=policy, clock=_now, background=background)
+            kept = keeping if records else Keeping.read("none", None, None, None)
+            self.keeper = kept.keeper(run, attempt, rank=rank, policy=policy, clock=_now, background=background)
         except BaseException:
             self.writer.close(seal=False)
             raise
-        self._watch = None if judge is None else HaltWatch(run.layout, attempt.number)
+        self._watch = None if judge is None or not records else HaltWatch(run.layout, attempt.number)
         self._account = Account.empty(0 if judge is None else len(judge.policy.rules))
         self._uncounted: list[Judged] = []
         self.batch_parts: list[BatchPart] = []
@@ -144,7 +156,7 @@ class Walking:
         # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
         self._let_go = weakref.finalize(self, self.writer.close, seal=False)
         self._let_go.atexit = False
-        self._tidying = Tidying(run, attempt.number, background=background) if rank == 0 else None
+        self._tidying = Tidying(run, attempt.number, background=background) if records and rank == 0 else None
         self._pid = os.getpid()
         self._closed = False
         self._failure: BaseException | None = None
@@ -191,7 +203,7 @@ class Walking:
         self.keeper.check()
         for exception in fed.settled.exceptions:
             self.writer.append_exception(exception.record())
-        if fed.settled.stopped:
+        if fed.settled.stopped and self._records:
             self._halt(fed)
         self.writer.append(fed.records)
         self.keeper.keep(fed)
@@ -289,7 +301,7 @@ class Walking:
                 self.writer.close()
             finally:
                 self.keeper.close()
-        if self.rank == 0:
+        if self._records and self.rank == 0:
             record_halts(self.run)
             propose_met(self.run)
             assert self._tidying is not None
