@@ -94,8 +94,8 @@ class Feeder:
         judge: Judge | None = None,
     ) -> None:
         self.reader = reader
+        self.stream = stream
         self._attempt = attempt
-        self._manifests = stream.manifest_set
         self._seq_len = seq_len
         self._settler = Settler(
             partial(slot_contents, reader, seq_len=seq_len),
@@ -115,7 +115,7 @@ class Feeder:
             address=planned.address,
             attempt=self._attempt,
             batch=planned.batch,
-            manifests=self._manifests,
+            manifests=self.stream.manifest_set,
             seq_len=self._seq_len,
             dtype=self.reader.token_dtype,
             masked=settled.masked,

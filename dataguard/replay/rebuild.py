@@ -61,6 +61,8 @@ class Rebuilder:
     def __init__(self, run: Run, attempt: int, *, roots: Mapping[str, str] | None = None) -> None:
         refuse_rebuilding(run)
         self.attempt = run.attempts().attempt(attempt)
+        self.transform = run.begun(attempt).transform or None
+        """What made tensors of the samples that were delivered; None where they were delivered as they are."""
         self.plan = run.plan_of(attempt)
         self.stream = run.stream_of(attempt)
         self.steps: Steps = run.steps_of(attempt)

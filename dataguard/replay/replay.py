@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dataguard.errors import WriteFailed
 from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, SkippedBatch
-from dataguard.replay.compare import compare_microbatch, worst
+from dataguard.replay.compare import compare_microbatch, without_transform, worst
 from dataguard.replay.lookup import Found, Lookup
 from dataguard.replay.rebuild import Rebuilder, Rebuilt
 from dataguard.run.atomic import publish
@@ -58,6 +58,8 @@ def replay_step(
         rebuilder.close()
     unrecorded = sum(1 for each in answers if each.recorded is None)
     notes = [*found.records.torn, *found.records.damage]
+    if rebuilder.transform is not None:
+        notes.append(without_transform(rebuilder.transform))
     if unrecorded:
         notes.append(
             f"{unrecorded:,} of {len(answers):,} microbatches have no record; they are compared with the manifest"
@@ -99,6 +101,7 @@ def _compared(rebuilder: Rebuilder, found: Found, rank: int | None) -> Iterator[
                 manifests=rebuilder.stream.manifest_set,
                 source_names=rebuilder.stream.source_names,
                 policy=None if rebuilder.judge is None else rebuilder.judge.policy,
+                of_tensors=rebuilder.transform is not None,
             ),
         )
 

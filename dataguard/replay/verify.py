@@ -27,7 +27,7 @@ from dataguard.plan.located import Located
 from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.plan.steps import Steps
 from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck, rebuilt_digest
-from dataguard.replay.compare import compare_microbatch
+from dataguard.replay.compare import compare_microbatch, without_transform
 from dataguard.replay.coverage import Coverage
 from dataguard.replay.given import NOT_REBUILT, given_faults
 from dataguard.replay.lookup import Lookup
@@ -277,6 +277,8 @@ def _data(
         except RunDamaged as error:
             faults.append(Fault(kind="damaged", message=f"attempt {attempt.number} cannot be rebuilt: {error}"))
             continue
+        if rebuilder.transform is not None and stop > first:
+            notes.append(f"attempt {attempt.number} is {without_transform(rebuilder.transform)}")
         try:
             step = first
             while (step := rebuilder.steps.next_delivered(step)) < stop:
@@ -303,7 +305,11 @@ def _rebuilt_step(lookup: Lookup, rebuilder: Rebuilder, attempt: AttemptPlan, st
         address = rebuilt.microbatch.address
         own = records[(records["rank"] == address.rank) & (records["microbatch"] == address.microbatch)]
         answer = compare_microbatch(
-            rebuilt, own, manifests=rebuilder.stream.manifest_set, source_names=rebuilder.stream.source_names
+            rebuilt,
+            own,
+            manifests=rebuilder.stream.manifest_set,
+            source_names=rebuilder.stream.source_names,
+            of_tensors=rebuilder.transform is not None,
         )
         num_samples += len(answer.samples)
         where = f"step {lookup.run.label(step):,}, rank {address.rank}, microbatch {address.microbatch}"

@@ -1,0 +1,46 @@
+"""The only room that imports torch: the loader under a trainer, and what stands beside it.
+
+In come runs, plans and the user's own functions; out come microbatches of tensors, each on record. Its names are
+imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataguard.torch.loader import GuardedLoader as GuardedLoader
+    from dataguard.torch.microbatch import TensorMicrobatch as TensorMicrobatch
+    from dataguard.torch.record import Record as Record
+    from dataguard.torch.transforms import ByteTransform as ByteTransform
+    from dataguard.torch.transforms import WindowTransform as WindowTransform
+
+_HOMES = {
+    "ByteTransform": "dataguard.torch.transforms",
+    "GuardedLoader": "dataguard.torch.loader",
+    "Record": "dataguard.torch.record",
+    "TensorMicrobatch": "dataguard.torch.microbatch",
+    "WindowTransform": "dataguard.torch.transforms",
+}
+
+__all__ = [
+    "ByteTransform",
+    "GuardedLoader",
+    "Record",
+    "TensorMicrobatch",
+    "WindowTransform",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dataguard.torch' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

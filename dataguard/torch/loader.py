@@ -1,0 +1,332 @@
+"""How does a trainer that uses PyTorch get its microbatches?
+
+`GuardedLoader` is a plain object that yields dicts of tensors. Under it lies `dataguard.loader.Loader`, which walks the
+rank's part of the stream and records what it hands over; above it, whatever trainer there is:
+
+1. Rank and world size come from the process group where there is one, else from arguments, else from the launcher.
+2. Workers read, judge, transform and digest; the record is written in this process before the microbatch is returned.
+3. What frameworks call an epoch is a stretch of steps (`steps_per_epoch`). `iter()` goes on with what is left of the
+   stretch in hand. The position is moved by handing over and by loading a state, and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, get_args
+
+import torch
+
+from dataguard.core.address import Geometry
+from dataguard.errors import UsageError
+from dataguard.gate.account import Account
+from dataguard.loader.loader import Loader
+from dataguard.plan.attempts import AttemptPlan
+from dataguard.run.run import Run
+from dataguard.torch.making import Collate, Recipe, Transform
+from dataguard.torch.microbatch import TensorMicrobatch
+from dataguard.torch.place import place_of
+from dataguard.torch.reading import Readings, StartMethod, Workers
+from dataguard.torch.transform import identity_of
+from dataguard.torch.transforms import IGNORE_INDEX, WindowTransform
+
+__all__ = ["GuardedLoader"]
+
+_OWN = {"reading": "num_workers", "num_threads": "num_workers", "prefetch": "prefetch_factor", "peers": "group"}
+
+
+class GuardedLoader:
+    r"""The microbatches of one rank as tensors, each recorded as it is handed over.
+
+    Parameters
+    ----------
+    run
+        The run that is read and recorded.
+    geometry
+        World size and microbatch size, the same on all ranks.
+    rank
+        This data-parallel rank. Default: that of the process group, else the launcher's.
+    group
+        The data-parallel process group. Default: the default group, where there is one.
+    transform
+        Makes a dict of tensors of a `Record`: tokenizes, cuts, pads. It is called for padding slots as well, with an
+        empty record. Default for windows: `WindowTransform`.
+    version
+        What its author calls it; recorded with its name and the digest of its source.
+    collate
+        Puts the dicts of all slots together. Default: stacks them.
+    label_names, ignore_index
+        Which tensors are labels, and what a label is that does not count. Labels stand at the place of the token that
+        they are.
+    num_workers, prefetch_factor, start_method
+        Processes that read ahead (0 reads at hand-over), the microbatches each is ahead, and how they are started:
+        ``forkserver``, ``spawn`` or ``fork``. They change nothing that is delivered.
+    persistent_workers
+        Whether workers stay between two stretches of `steps_per_epoch`.
+    pin_memory
+        Hand over page-locked tensors, where there is an accelerator.
+    worker_timeout_seconds
+        How long a worker may take for one microbatch.
+    steps_per_epoch
+        Steps of what a framework calls an epoch. Default: `iter()` yields all there is.
+    settings
+        Further settings of `dataguard.Loader`: steps, epochs, from_step, parent, launch_id, on_unreadable, cache_bytes,
+        roots, global_batch, corpus, weights, policy, profile, vocab_size, join_timeout_seconds, fsync.
+
+    Raises
+    ------
+    UsageError
+        Settings that cannot be, or a transform that cannot be brought to workers.
+    GeometryError
+        Numbers that do not fit each other, or the process group.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from dataguard import Corpus, Plan
+    >>> from dataguard.corpus import build_manifest_file
+    >>> from dataguard.torch import ByteTransform
+    >>> here = pathlib.Path(tempfile.mkdtemp())
+    >>> (here / "web").mkdir()
+    >>> _ = (here / "web" / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    >>> _ = build_manifest_file([str(here / "web")], here / "M.parquet")
+    >>> run = Run.open(here / "run", plan=Plan(Corpus.open(here / "M.parquet"), seed=17, global_batch=2))
+    >>> geometry = Geometry(world_size=1, microbatch_size=2)
+    >>> with GuardedLoader(run, geometry=geometry, transform=ByteTransform(8), steps=1) as loader:
+    ...     for microbatch in loader:
+    ...         print(microbatch.address, tuple(microbatch["input_ids"].shape), microbatch.num_loss_tokens)
+    step 0, rank 0, microbatch 0 (2, 8) 6
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        geometry: Geometry,
+        rank: int | None = None,
+        group: Any = None,
+        transform: Transform | None = None,
+        version: str | None = None,
+        collate: Collate | None = None,
+        label_names: tuple[str, ...] = ("labels",),
+        ignore_index: int = IGNORE_INDEX,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        start_method: StartMethod = "forkserver",
+        persistent_workers: bool = True,
+        pin_memory: bool = False,
+        worker_timeout_seconds: float = 300.0,
+        steps_per_epoch: int | None = None,
+        **settings: Any,
+    ) -> None:
+        _check(settings, start_method, worker_timeout_seconds)
+        _at_least(num_workers=(num_workers, 0), prefetch_factor=(prefetch_factor, 1))
+        if steps_per_epoch is not None:
+            _at_least(steps_per_epoch=(steps_per_epoch, 1))
+        self.run = run
+        self.geometry = geometry
+        self.steps_per_epoch = steps_per_epoch
+        self._persistent_workers = persistent_workers
+        self._global_batch: int | None = settings.get("global_batch")
+        recipe = Recipe(
+            transform=_transform_of(run, transform, ignore_index),
+            collate=collate,
+            label_names=tuple(label_names),
+            ignore_index=ignore_index,
+        )
+        self._readings = Readings(
+            recipe,
+            Workers(
+                number=num_workers,
+                prefetch_factor=prefetch_factor,
+                start_method=start_method,
+                pin_memory=pin_memory and _accelerator(),
+                timeout_seconds=worker_timeout_seconds,
+            ),
+        )
+        place = place_of(geometry, rank=rank, group=group)
+        with place.announcing():
+            self.loader = Loader(
+                run,
+                geometry=geometry,
+                rank=place.rank,
+                reading=self._readings,
+                peers=place.peers,
+                transform=identity_of(
+                    recipe.transform,
+                    version=version,
+                    collate=collate,
+                    settings={"labels": ",".join(recipe.label_names), "ignore index": ignore_index},
+                ),
+                **settings,
+            )
+        """Walks and records."""
+
+    # -- handing over
+
+    def __iter__(self) -> Iterator[TensorMicrobatch]:
+        """What is left of the stretch of `steps_per_epoch` in hand; at its end, the next one."""
+        return _Stretch(self)
+
+    def take_step(self) -> list[TensorMicrobatch]:
+        """Hand over all microbatches that are left of the step in hand; none where the walk has ended."""
+        taken: list[TensorMicrobatch] = []
+        while (microbatch := self.hand_over()) is not None:
+            taken.append(microbatch)
+            if self.next_step > microbatch.step:
+                break
+        return taken
+
+    def hand_over(self) -> TensorMicrobatch | None:
+        """Record the next microbatch and hand it over; None at the end."""
+        fed = self.loader.hand_over()
+        if fed is None:
+            return None
+        microbatch: TensorMicrobatch = fed.tensors
+        return microbatch
+
+    def __len__(self) -> int:
+        """Microbatches of a stretch of `steps_per_epoch`, else of the whole; TypeError for an endless loader."""
+        if self.steps_per_epoch is None:
+            return len(self.loader)
+        return self.steps_per_epoch * self.geometry.num_microbatches(self._batch_size())
+
+    def _batch_size(self) -> int:
+        """Slots of the batch in hand; asking for it begins no attempt."""
+        attempt = self.attempt
+        if attempt is None and self._global_batch is not None:
+            return self._global_batch
+        of = self.loader.state().attempt if attempt is None else attempt.number
+        return self.run.steps_of(of).size_of(self.next_step) if of else self.run.plan.document.batch_sizes[0].size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Nothing: frameworks call it, and the position follows from what was handed over alone."""
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands, as integers and digests, at a step boundary; the same on all ranks.
+
+        A step whose microbatches were not all handed over starts again when it is resumed.
+        """
+        return self.loader.state().to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that `state_dict` gave, with whatever geometry and workers this loader has.
+
+        Raises
+        ------
+        AttemptError
+            The state is of another stream, or this loader has handed something over already.
+        """
+        self.loader.load(state)
+
+    # -- the end
+
+    def close(self) -> None:
+        """End the walk and its workers; the record is sealed. What was prefetched leaves no trace."""
+        self.loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what it has to say
+
+    @property
+    def rank(self) -> int:
+        """The data-parallel rank that is this process."""
+        return self.loader.rank
+
+    @property
+    def attempt(self) -> AttemptPlan | None:
+        """The attempt, once it has begun: at the first microbatch."""
+        return self.loader.attempt
+
+    @property
+    def next_step(self) -> int:
+        """The step in hand, counted from 0: the first whose microbatches were not all handed over."""
+        return self.loader.next_step
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an engineer should know of this walk."""
+        return self.loader.notes
+
+    @property
+    def account(self) -> Account:
+        """What the policy's rules did on all that this rank was handed."""
+        return self.loader.account
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from shards for what was handed over."""
+        return self.loader.bytes_read
+
+    def _stretch_is_over(self, stop_step: int | None) -> bool:
+        if stop_step is None or self.next_step < stop_step:
+            return False
+        if not self._persistent_workers:
+            self._readings.pause()
+        return True
+
+
+class _Stretch:
+    """An iterator over the rest of one stretch of steps, which its first microbatch decides."""
+
+    def __init__(self, loader: GuardedLoader) -> None:
+        self._loader = loader
+        self._stop_step: int | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> TensorMicrobatch:
+        loader = self._loader
+        if loader._stretch_is_over(self._stop_step):
+            raise StopIteration
+        microbatch = loader.hand_over()
+        if microbatch is None:
+            raise StopIteration
+        if self._stop_step is None and loader.steps_per_epoch is not None:
+            self._stop_step = (microbatch.step // loader.steps_per_epoch + 1) * loader.steps_per_epoch
+        return microbatch
+
+
+def _check(settings: Mapping[str, Any], start_method: str, worker_timeout_seconds: float) -> None:
+    for name, ours in _OWN.items():
+        if name in settings:
+            raise UsageError(f"GuardedLoader takes no {name}", todo=f"give {ours}")
+    if start_method not in get_args(StartMethod):
+        raise UsageError(f"start_method {start_method!r} cannot be", allowed=" or ".join(get_args(StartMethod)))
+    if not worker_timeout_seconds > 0:
+        raise UsageError(f"worker_timeout_seconds {worker_timeout_seconds} cannot be", allowed="more than 0")
+
+
+def _at_least(**numbers: tuple[int, int]) -> None:
+    for name, (value, least) in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UsageError(f"{name} {value!r} cannot be", allowed=f"an integer of at least {least}")
+
+
+def _transform_of(run: Run, transform: Transform | None, ignore_index: int) -> Transform:
+    if transform is not None:
+        if not callable(transform):
+            raise UsageError(f"a transform of type {type(transform).__name__} cannot be called")
+        return transform
+    if run.plan_document().root.form == "window":
+        return WindowTransform(ignore_index=ignore_index)
+    raise UsageError(
+        "documents have to be made into tensors, and no transform is given",
+        allowed="transform=FUNCTION, from a Record to a dict of tensors",
+        todo="give your tokenizer's, or dataguard.torch.ByteTransform(seq_len)",
+    )
+
+
+def _accelerator() -> bool:
+    there = getattr(torch, "accelerator", None)
+    return bool(there.is_available()) if there is not None else torch.cuda.is_available()

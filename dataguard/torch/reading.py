@@ -1,0 +1,342 @@
+"""How is the next microbatch made while the trainer works on this one, by processes?
+
+One `torch.utils.data.DataLoader` gives the planned microbatches, which the walk plans in this process, to its workers
+in turn, and its answers come back in that order, however many workers there are. So their number, how they are started
+and how far they are ahead never change what is delivered.
+
+1. What was planned and not handed over yet is kept here: it names what was due when a worker dies, and is given again
+   when workers are started anew.
+2. The DataLoader is asked with a short time-out; between two of them it is looked whether all workers live, and whether
+   the longest wait is over.
+3. Workers are daemons of this process, and end with it (`feeding.begin_worker`).
+
+Without workers it is done here, at hand-over.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import DataLoader
+
+from dataguard.errors import UsageError, WorkerDied
+from dataguard.loader.feed import Fed, Feeder
+from dataguard.loader.feeding import Feeding
+from dataguard.loader.walk import Planned
+from dataguard.torch.feeding import Failed, Feed, WorkerDataset, begin_worker, received
+from dataguard.torch.making import Recipe, message_of
+from dataguard.torch.microbatch import TensorMicrobatch
+from dataguard.torch.transform import name_of
+
+__all__ = ["Readings", "StartMethod", "Workers", "pickled_recipe"]
+
+StartMethod = Literal["forkserver", "spawn", "fork"]
+
+_POLL_SECONDS = 1.0
+_JOINED_SECONDS = 5.0
+_PRELOADED = ["dataguard.torch.feeding"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """How many processes read ahead, and how."""
+
+    number: int
+    prefetch_factor: int
+    """Microbatches that each of them is ahead."""
+    start_method: StartMethod
+    pin_memory: bool
+    timeout_seconds: float
+    """How long the parent waits for one microbatch."""
+
+
+class Readings:
+    """A `dataguard.loader.reading.Reading` for tensors; it knows the reading under way, so that it can be paused."""
+
+    def __init__(self, recipe: Recipe, workers: Workers) -> None:
+        self._recipe = recipe
+        self._workers = workers
+        self._shipped = pickled_recipe(recipe) if workers.number and workers.start_method != "fork" else recipe
+        self._under_way: weakref.ref[_ByWorkers] | None = None
+
+    def __call__(self, feeding: Feeding, feeder: Feeder, planned: Iterable[Planned]) -> Iterator[Fed]:
+        """Begin to read."""
+        if not self._workers.number:
+            return _here(Feed(feeder, self._recipe), planned, pin=self._workers.pin_memory)
+        reading = _ByWorkers(WorkerDataset(feeding, self._shipped), self._workers, planned)
+        self._under_way = weakref.ref(reading)
+        # Now and not at the first microbatch: a fork has to come before this process begins threads of its own.
+        reading.start()
+        return reading
+
+    def pause(self) -> None:
+        """End the workers until the next microbatch is asked for."""
+        reading = None if self._under_way is None else self._under_way()
+        if reading is not None:
+            reading.pause()
+
+
+def pickled_recipe(recipe: Recipe) -> bytes:
+    """What workers that inherit nothing are given.
+
+    Raises
+    ------
+    UsageError
+        It cannot be pickled, or would not be found again when it is unpickled.
+    """
+    for function in (recipe.transform, recipe.collate):
+        if function is None:
+            continue
+        todo = "define it at the top level of a module, or give start_method='fork' or num_workers=0"
+        try:
+            ForkingPickler.dumps(function)
+        except Exception as error:
+            raise UsageError(
+                f"{name_of(function)} cannot be brought to worker processes: it cannot be pickled",
+                found=f"{type(error).__name__}: {message_of(error)}",
+                todo=todo,
+            ) from error
+        if name_of(function).startswith("__main__:") and not _main_can_be_imported():
+            raise UsageError(
+                f"{name_of(function)} cannot be brought to worker processes: it was typed in, no file holds it",
+                todo=todo,
+            )
+    return pickle.dumps(recipe, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _main_can_be_imported() -> bool:
+    import __main__
+
+    return hasattr(__main__, "__file__") or getattr(__main__, "__spec__", None) is not None
+
+
+def _here(feed: Feed, planned: Iterable[Planned], *, pin: bool) -> Iterator[Fed]:
+    """In this process, at hand-over."""
+    for each in planned:
+        try:
+            fed, tensors, num_loss_tokens = feed(each)
+        except Exception as error:
+            failed = Failed.of(each.address, error)
+            raise failed.raised() from error
+        made = TensorMicrobatch.delivered(tensors, fed.microbatch, num_loss_tokens=num_loss_tokens)
+        yield replace(fed, tensors=made.pin_memory() if pin else made)
+
+
+class _Due:
+    """What is planned, as the DataLoader's sampler; what was not handed over yet is kept.
+
+    The DataLoader holds this and not the reading, so that a reading that is dropped ends its workers at once.
+    """
+
+    def __init__(self, planned: Iterable[Planned]) -> None:
+        self._planned = iter(planned)
+        self.waiting: deque[Planned] = deque()
+        self.failure: Exception | None = None
+        """Of the plan; it is raised when all before it is handed over."""
+        self._over = False
+
+    def __iter__(self) -> Iterator[Planned]:
+        yield from list(self.waiting)
+        while not self._over:
+            try:
+                planned = next(self._planned)
+            except StopIteration:
+                self._over = True
+                return
+            except Exception as error:  # noqa: BLE001 - raised in its turn
+                self.failure, self._over = error, True
+                return
+            self.waiting.append(planned)
+            yield planned
+
+
+class _ByWorkers:
+    """One DataLoader over what is planned."""
+
+    def __init__(self, dataset: WorkerDataset, workers: Workers, planned: Iterable[Planned]) -> None:
+        self._dataset = dataset
+        self._settings = workers
+        self._due = _Due(planned)
+        self._answers: Iterator[torch.Tensor] | None = None
+        self._processes: list[Any] = []
+        self._num_handed_over = 0
+        """Since the workers were started."""
+        self._closed = False
+
+    def start(self) -> None:
+        """Start the workers; they begin to read at once."""
+        settings = self._settings
+        context = multiprocessing.get_context(settings.start_method)
+        if settings.start_method == "forkserver":
+            _preload(context)
+        with warnings.catch_warnings():
+            # How many workers a machine bears is for who asked for them to say.
+            warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+            # Workers open everything for themselves, and hold no lock of this process.
+            warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
+            loader: DataLoader[torch.Tensor] = DataLoader(
+                self._dataset,
+                batch_size=None,
+                sampler=self._due,
+                num_workers=settings.number,
+                prefetch_factor=settings.prefetch_factor,
+                collate_fn=_as_it_is,
+                pin_memory=settings.pin_memory,
+                timeout=_POLL_SECONDS,
+                worker_init_fn=begin_worker,
+                multiprocessing_context=context,
+                generator=torch.Generator(),
+            )
+            self._answers = iter(loader)
+        self._processes = list(getattr(self._answers, "_workers", ()))
+        self._num_handed_over = 0
+        _leave_signals_alone(self._answers)
+
+    def __iter__(self) -> Iterator[Fed]:
+        return self
+
+    def __next__(self) -> Fed:
+        if self._closed:
+            raise StopIteration
+        if self._answers is None:
+            self.start()
+        try:
+            block = self._answer()
+        except StopIteration:
+            if self._due.failure is not None:
+                raise self._due.failure from None
+            raise
+        planned = self._due.waiting.popleft()
+        self._num_handed_over += 1
+        return received(block, planned)
+
+    def _answer(self) -> torch.Tensor:
+        assert self._answers is not None
+        began = time.monotonic()
+        while True:
+            try:
+                return next(self._answers)
+            except StopIteration:
+                raise
+            except Exception as error:
+                self._look_for_dead(error)
+                waited = time.monotonic() - began
+                if waited >= self._settings.timeout_seconds:
+                    raise self._hanging(waited) from error
+                if "timed out" not in str(error):
+                    raise WorkerDied(
+                        f"the answer of {self._worker(self._num_handed_over)} did not come through",
+                        found=f"{type(error).__name__}: {message_of(error)}; {self._told_due()}",
+                        todo=_TODO,
+                    ) from error
+
+    def _look_for_dead(self, error: Exception) -> None:
+        """WorkerDied where one is dead, naming what it was at."""
+        for number, process in enumerate(self._processes):
+            if process.is_alive():
+                continue
+            turn = next(
+                (i for i in range(len(self._due.waiting)) if self._turn(i) == number),
+                None,
+            )
+            held = "nothing was left for it" if turn is None else f"it was at {self._due.waiting[turn].address}"
+            raise WorkerDied(
+                f"worker {number} of {len(self._processes)} (process {process.pid}) {_ended(process.exitcode)}",
+                found=f"{held}; {self._told_due()}",
+                todo=_TODO
+                + ("; who is killed from outside often had too little memory" if process.exitcode == -9 else ""),
+            ) from error
+
+    def _hanging(self, waited: float) -> WorkerDied:
+        number = self._turn(0)
+        for process in self._processes:
+            process.kill()
+        return WorkerDied(
+            f"{self._worker(number)} has not answered for {waited:,.0f} seconds",
+            found=self._told_due(),
+            allowed=f"worker_timeout_seconds={self._settings.timeout_seconds:g}",
+            todo=_TODO + "; a transform that is slow needs more workers or a longer time-out",
+        )
+
+    def _turn(self, ahead: int) -> int:
+        """Which worker has the microbatch that stands so far behind the next one: they take turns."""
+        return (self._num_handed_over + ahead) % len(self._processes)
+
+    def _worker(self, number: int) -> str:
+        number %= len(self._processes)
+        return f"worker {number} of {len(self._processes)} (process {self._processes[number].pid})"
+
+    def _told_due(self) -> str:
+        return f"{self._due.waiting[0].address} was due next" if self._due.waiting else "nothing was due"
+
+    def pause(self) -> None:
+        """End the workers; what they were ahead is read again by those that are started next."""
+        answers, self._answers = self._answers, None
+        if answers is None:
+            return
+        shut_down = getattr(answers, "_shutdown_workers", None)
+        if shut_down is not None:
+            shut_down()
+        del answers
+        for process in self._processes:
+            process.join(_JOINED_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join(_JOINED_SECONDS)
+        self._processes = []
+
+    def close(self) -> None:
+        """End the workers for good."""
+        self._closed = True
+        self.pause()
+
+
+_TODO = "resume from the last checkpoint; all that was handed over is recorded"
+
+
+def _as_it_is(block: Any) -> Any:
+    return block
+
+
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "is gone"
+    if code >= 0:
+        return f"ended by itself, with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _preload(context: Any) -> None:
+    """Have the fork server import what workers need, once; unless somebody told it otherwise, or it runs already."""
+    from multiprocessing import forkserver
+
+    server = getattr(forkserver, "_forkserver", None)
+    if getattr(server, "_preload_modules", None) == ["__main__"]:
+        # Not the main module: what it imports may start threads, and a fork server has to stay without.
+        context.set_forkserver_preload(_PRELOADED)
+
+
+def _leave_signals_alone(answers: Any) -> None:
+    """Keep the DataLoader from raising in the middle of the trainer's own code when a worker ends.
+
+    It does so from a handler of SIGCHLD, without an address; here dead workers are found when a microbatch is due.
+    """
+    from torch.utils.data._utils import signal_handling
+
+    if getattr(answers, "_worker_pids_set", False):
+        signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]
+        answers._worker_pids_set = False

@@ -1,0 +1,262 @@
+"""Which function made these tensors?
+
+A replay has to be given the function again, and warns where it is another one. So an attempt records, of the transform
+and of the collate function: its qualified name, the SHA-256 of its source text, the version its author gives it, and
+digests of what is bound to it: arguments of a partial, values of a closure, the state of a callable object, and any
+tokenizer among them (or named by the function among its module's globals), by its own serialised content.
+
+Digests are the same in every process and on every rank: nothing of an object's place in memory goes into them. What has
+no spelling of that kind stands in them by the name of its type alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+
+from dataguard.core.digests import sha256_hex
+from dataguard.run.events import TransformIdentity
+
+__all__ = ["identity_of", "name_of", "tokenizer_digest"]
+
+_DEEPEST = 12
+_LIBRARIES = {"tokenizers", "transformers", "tiktoken", "sentencepiece"}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The qualified name of a function, of what a partial is bound to, or of the class of a callable object.
+
+    >>> name_of(functools.partial(json.loads, strict=False))
+    'json:loads'
+    """
+    function = _unbound(function)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def identity_of(
+    transform: Callable[..., Any],
+    *,
+    version: str | None = None,
+    collate: Callable[..., Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> TransformIdentity:
+    """The identity of what makes tensors of records.
+
+    Parameters
+    ----------
+    transform, collate
+        Functions, partials of functions, or callable objects.
+    version
+        As their author says.
+    settings
+        What else decides what is made.
+
+    >>> identity_of(functools.partial(json.loads, strict=False)).parts["state"][:8]
+    '56dee0a7'
+    """
+    parts = _parts_of(transform, "")
+    if collate is not None:
+        parts["collate"] = name_of(collate)
+        source = _source_digest(collate)
+        if source is not None:
+            parts["collate source"] = source
+        parts |= _parts_of(collate, "collate ")
+    parts |= {name: _spelled(value) for name, value in (settings or {}).items()}
+    return TransformIdentity(name=name_of(transform), source=_source_digest(transform), version=version, parts=parts)
+
+
+def tokenizer_digest(value: Any) -> str | None:
+    """SHA-256 of a tokenizer's serialised content, hexadecimal; None for what is no tokenizer of a library known here.
+
+    Hugging Face tokenizers (both libraries), tiktoken and sentencepiece are known. What they were told last about
+    cutting and padding, which a call changes, is no part of it.
+    """
+    kinds = {kind.__module__.partition(".")[0] for kind in type(value).__mro__} & _LIBRARIES
+    if not kinds:
+        return None
+    if "sentencepiece" in kinds and hasattr(value, "serialized_model_proto"):
+        return sha256_hex(value.serialized_model_proto())
+    if "tiktoken" in kinds and hasattr(value, "token_byte_values"):
+        return _state_digest([value._mergeable_ranks, value._special_tokens, value._pat_str])
+    if "tokenizers" in kinds and hasattr(value, "to_str"):
+        document = json.loads(value.to_str())
+        document.pop("truncation", None)
+        document.pop("padding", None)
+        return sha256_hex(json.dumps(document, sort_keys=True).encode())
+    if "transformers" in kinds and hasattr(value, "get_vocab"):
+        backend = getattr(value, "backend_tokenizer", None)
+        inner = None if backend is None else tokenizer_digest(backend)
+        special = {name: str(token) for name, token in value.special_tokens_map.items()}
+        return _state_digest([type(value).__name__, inner or value.get_vocab(), special])
+    return None
+
+
+def _parts_of(function: Callable[..., Any], prefix: str) -> dict[str, str]:
+    """Digests of what is bound to a function."""
+    parts = {}
+    state = _bound(function)
+    if state:
+        parts[f"{prefix}state"] = _state_digest(state)
+    tokenizers = dict(_tokenizers(function))
+    for place, digest in tokenizers.items():
+        parts[f"{prefix}tokenizer" + (f" {place}" if len(tokenizers) > 1 else "")] = digest
+    return parts
+
+
+def _unbound(function: Callable[..., Any]) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.unwrap(function)
+
+
+def _source_digest(function: Callable[..., Any]) -> str | None:
+    function = _unbound(function)
+    try:
+        source = inspect.getsource(function if hasattr(function, "__qualname__") else type(function))
+    except (OSError, TypeError):
+        return None
+    return sha256_hex(textwrap.dedent(source).encode())
+
+
+def _bound(function: Callable[..., Any]) -> dict[str, Any]:
+    """What is bound to a function, by name: arguments, values of its closure, an object's attributes."""
+    bound: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        bound |= {f"argument {i}": value for i, value in enumerate(function.args)}
+        bound |= {f"argument {name}": value for name, value in function.keywords.items()}
+        function = function.func
+    function = inspect.unwrap(function)
+    if isinstance(function, types.MethodType):
+        bound["self"] = function.__self__
+        function = function.__func__
+    if isinstance(function, types.FunctionType):
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        bound |= {f"closure {name}": value for name, cell in cells if (value := _held(cell)) is not function}
+        bound |= {f"default {i}": value for i, value in enumerate(function.__defaults__ or ())}
+        bound |= {f"default {name}": value for name, value in (function.__kwdefaults__ or {}).items()}
+    elif not isinstance(function, type | types.BuiltinFunctionType):
+        bound |= _attributes(function)
+    return bound
+
+
+def _held(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Attributes of an object, those in slots included, by name."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    names = [name for kind in type(value).__mro__ for name in _slots_of(kind) if hasattr(value, name)]
+    return {**{name: getattr(value, name) for name in names}, **getattr(value, "__dict__", {})}
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    slots = kind.__dict__.get("__slots__", ())
+    return tuple(
+        name for name in ((slots,) if isinstance(slots, str) else slots) if name not in {"__dict__", "__weakref__"}
+    )
+
+
+def _tokenizers(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
+    """Where tokenizers are found, and their digests."""
+    yield from _tokenizers_in(_bound(function), "", 0)
+    inner = _unbound(function)
+    if isinstance(inner, types.MethodType):
+        inner = inner.__func__
+    code = inner if isinstance(inner, types.FunctionType) else vars(type(inner)).get("__call__")
+    if isinstance(code, types.FunctionType):
+        for name in sorted({*code.__code__.co_names}):
+            digest = tokenizer_digest(code.__globals__.get(name))
+            if digest is not None:
+                yield f"global {name}", digest
+
+
+def _tokenizers_in(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
+    if depth > _DEEPEST or isinstance(value, str | bytes | int | float | None | torch.Tensor | np.ndarray):
+        return
+    digest = tokenizer_digest(value)
+    if digest is not None:
+        yield place, digest
+        return
+    if isinstance(value, Mapping):
+        inner = [(str(key), each) for key, each in value.items()]
+    elif isinstance(value, list | tuple):
+        inner = [(str(i), each) for i, each in enumerate(value[:64])]
+    elif isinstance(value, type | types.ModuleType | types.FunctionType):
+        return
+    else:
+        inner = list(_attributes(value).items())
+    for name, each in inner:
+        yield from _tokenizers_in(each, f"{place}.{name}".lstrip("."), depth + 1)
+
+
+def _spelled(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _state_digest(value: Any) -> str:
+    state = hashlib.sha256()
+    for piece in _spelling(value, 0, ()):
+        state.update(len(piece).to_bytes(8, "little"))
+        state.update(piece)
+    return state.hexdigest()
+
+
+def _spelling(value: Any, depth: int, within: tuple[int, ...]) -> Iterator[bytes]:
+    """A value as pieces of bytes that are the same in every process."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".encode()
+    if depth > _DEEPEST or id(value) in within:
+        yield b"deeper " + kind
+        return
+    inside = (*within, id(value))
+    if value is None or isinstance(value, bool | int | float | complex | str | PurePath):
+        yield kind + b" " + str(value).encode()
+    elif isinstance(value, bytes | bytearray):
+        yield kind
+        yield bytes(value)
+    elif isinstance(value, torch.Tensor):
+        yield f"tensor {value.dtype} {tuple(value.shape)}".encode()
+        yield (
+            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
+        )
+    elif isinstance(value, np.ndarray):
+        yield f"array {value.dtype} {value.shape}".encode()
+        yield value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
+    elif (digest := tokenizer_digest(value)) is not None:
+        yield b"tokenizer " + digest.encode()
+    elif isinstance(value, Mapping):
+        yield kind
+        for key, each in sorted(value.items(), key=lambda item: (type(item[0]).__name__, str(item[0]))):
+            yield from _spelling(key, depth + 1, inside)
+            yield from _spelling(each, depth + 1, inside)
+    elif isinstance(value, set | frozenset):
+        yield kind
+        yield from sorted(b"".join(_spelling(each, depth + 1, inside)) for each in value)
+    elif isinstance(value, list | tuple):
+        yield kind + b" " + str(len(value)).encode()
+        for each in value:
+            yield from _spelling(each, depth + 1, inside)
+    elif isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+        yield kind + b" " + getattr(value, "__qualname__", value.__name__).encode()
+    elif isinstance(value, types.FunctionType | types.MethodType | functools.partial):
+        yield b"function " + name_of(value).encode() + b" " + (_source_digest(value) or "").encode()
+        yield from _spelling(_bound(value), depth + 1, inside)
+    else:
+        yield kind
+        yield from _spelling(_attributes(value), depth + 1, inside)
