@@ -46,6 +46,7 @@ COMMANDS = (
     _entry(_BACK, "where", "where", "Every step, planned and delivered, that holds a record."),
     _entry(_BACK, "seen", "seen", "What a checkpoint of a step was trained on."),
     _entry(_BACK, "verify", "verify", "Check that journal, index, plan and data agree."),
+    _entry(_BACK, "telemetry", "telemetry", "Bring in what other tools logged, and look at what was logged."),
     _entry(_AMEND, "skip", "amend", "Leave a range of steps untrained, from the next attempt on."),
     _entry(_AMEND, "quarantine", "amend", "Withhold a shard or a record, from the next attempt on."),
     _entry(_AMEND, "release", "amend", "Take a quarantine back."),

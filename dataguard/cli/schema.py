@@ -48,6 +48,8 @@ DOCUMENTS = {
     "replay": "dataguard.replay.answers:ReplayAnswer",
     "report": "dataguard.report.written:ReportWritten",
     "seen": "dataguard.replay.answers:SeenAnswer",
+    "telemetry-import": "dataguard.run.telemetry_import:TelemetryImported",
+    "telemetry-show": "dataguard.run.telemetry_show:TelemetryShown",
     "tidied": "dataguard.run.tidy:TidiedAttempt",
     "verify": "dataguard.replay.answers:VerifyAnswer",
     "warmup": "dataguard.cli.warmup:WarmedUp",

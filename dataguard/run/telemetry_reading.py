@@ -2,9 +2,9 @@
 
 `read_telemetry` gives the values of one attempt, `telemetry_of_lineage` those that are live on a leaf's lineage: of
 each attempt only what was logged for its own steps. Both give TELEMETRY_ROW in the order (step, rank, as logged); of
-several values of one step, rank, name and slot the later one counts. A file is read a few MiB at a time, so that what
-is held in memory is what was asked for. Torn tails are told and are no failure; damage is, and what can be read around
-it is read.
+several values of one step, rank, name and slot the later one counts; what was imported for a rank stands before what it
+logged itself (`telemetry_files`). A file is read a few MiB at a time, so that what is held in memory is what was asked
+for. Torn tails are told and are no failure; damage is, and what can be read around it is read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from dataguard.core.spans import check_span
 from dataguard.errors import RunDamaged
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.frames import FramesReader, scan_frames
-from dataguard.run.layout import Layout, parse_rank
+from dataguard.run.layout import Layout
 from dataguard.run.records import TELEMETRY_RECORD, used
 from dataguard.run.run import Run
 from dataguard.run.sources import Notes
 from dataguard.run.telemetry import encoded_name
+from dataguard.run.telemetry_files import telemetry_files
 
 __all__ = [
     "TELEMETRY_ROW",
@@ -46,10 +47,8 @@ _CHUNK_BYTES = 8 << 20
 
 
 def telemetry_ranks(layout: Layout, attempt: int) -> list[int]:
-    """Ranks that logged in an attempt, in order (lists one folder)."""
-    folder = layout.telemetry_attempt(attempt)
-    ranks = (parse_rank(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
-    return sorted(rank for rank in ranks if rank is not None)
+    """Ranks that logged in an attempt, or for which a log was imported, in order (lists one folder)."""
+    return sorted({rank for rank, _ in telemetry_files(layout, attempt)})
 
 
 def read_telemetry(
@@ -62,6 +61,7 @@ def read_telemetry(
     run_id: str | None = None,
     torn: list[str] | None = None,
     damage: list[str] | None = None,
+    imported: bool = True,
 ) -> NDArray[np.void]:
     """What was logged in one attempt, whether or not a later one delivered the same steps again.
 
@@ -79,6 +79,8 @@ def read_telemetry(
         Whose files they must be; not asked where it is None.
     torn, damage
         Torn tails and damage are added to these; without a list for it, damage raises.
+    imported
+        With what was imported from logs of other tools.
 
     Returns
     -------
@@ -95,8 +97,8 @@ def read_telemetry(
     notes = Notes(torn=[] if torn is None else torn, damage=[] if damage is None else damage)
     chosen = _chooser(names, steps)
     parts = []
-    for rank in telemetry_ranks(layout, attempt) if ranks is None else sorted(set(ranks)):
-        records = _read_file(layout.telemetry(attempt, rank), attempt, rank, run_id, chosen, notes)
+    for rank, path in telemetry_files(layout, attempt, ranks, imported=imported):
+        records = _read_file(path, attempt, rank, run_id, chosen, notes)
         if damage is None and notes.damage:
             raise RunDamaged(
                 f"the telemetry of attempt {attempt}, rank {rank} is damaged",
@@ -185,9 +187,9 @@ def check_telemetry(layout: Layout, attempt: int, *, run_id: str | None = None) 
     """Look at every frame of every rank's telemetry of an attempt."""
     notes = Notes()
     num_values = 0
-    for rank in telemetry_ranks(layout, attempt):
+    for rank, path in telemetry_files(layout, attempt):
         # A byte a value is enough to count them.
-        slots = _read_file(layout.telemetry(attempt, rank), attempt, rank, run_id, _one_byte_each, notes)
+        slots = _read_file(path, attempt, rank, run_id, _one_byte_each, notes)
         num_values += len(slots)
     return CheckedTelemetry(attempt=attempt, num_values=num_values, damage=tuple(notes.damage), torn=tuple(notes.torn))
 
