@@ -139,7 +139,8 @@ def _last_of_each(rows: NDArray[np.void]) -> NDArray[np.void]:
     ordered = rows[order]
     keys = ordered[["step", "rank", "name", "slot"]]
     is_last = np.r_[keys[1:] != keys[:-1], True][: len(keys)]
-    return ordered[is_last]
+    last: NDArray[np.void] = ordered[is_last]
+    return last
 
 
 def _name_shown(run: Run, name: str, rows: NDArray[np.void]) -> NameShown:
