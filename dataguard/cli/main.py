@@ -53,6 +53,7 @@ COMMANDS = (
     _entry(_AMEND, "revoke", "amend", "Take any event of the journal back."),
     _entry(_KEEP, "seal", "tidy", "Turn the hot frames of ended attempts into Parquet."),
     _entry(_KEEP, "compact", "tidy", "Merge the sealed files of all ranks for quick answers."),
+    _entry(_KEEP, "store", "store", "List, show or prune what is kept of delivered batches."),
     _entry(_ELSE, "demo", "demo", "The whole story on this machine, in less than a minute."),
     _entry(_ELSE, "schema", "schema", "The JSON Schema of a document."),
     _entry(_ELSE, "warmup", "warmup", "Compile all kernels ahead, here or into a shared folder."),

@@ -47,6 +47,13 @@ _AMENDABLE = {"global_batch", "weights"}
     type=click.Choice(["withhold", "halt"]),
     help="What a row that cannot be read does.  [default: as the policy says, else withhold]",
 )
+@click.option(
+    "--store",
+    default="none",
+    metavar="WHAT",
+    help="Keep delivered batches: none, flagged, flagged:RULE,RULE, last:N or all.  [default: none]",
+)
+@click.option("--store-budget-mb", type=click.FloatRange(min=0, min_open=True), help="What each rank may keep on disk.")
 @click.option("--spool", type=PATH, help="A folder on a local disk for hot files, where RUN is far or slow.")
 @root_option
 @cache_dir_option
@@ -65,6 +72,8 @@ def rehearse(
     vocab_size: int | None,
     withhold: Path | None,
     on_unreadable: str | None,
+    store: str,
+    store_budget_mb: float | None,
     spool: Path | None,
     roots: dict[str, Path],
     as_json: bool,
@@ -126,6 +135,8 @@ def rehearse(
             from_step=None if from_step is None else run.step(from_step),
             parent=attempt,
             on_unreadable=on_unreadable,
+            store=store,
+            store_budget_bytes=None if store_budget_mb is None else max(1, int(store_budget_mb * 1e6)),
             roots=where,
             progress=shown,
             **amended,

@@ -1,0 +1,262 @@
+"""Nothing vanishes from the store without a count: what stands, was let go of, pruned, or lost with its process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataguard.corpus.corpus import Corpus
+from dataguard.errors import UsageError
+from dataguard.gate.policy import read_policy
+from dataguard.gate.verdict import Verdict
+from dataguard.loader.loader import Loader
+from dataguard.run.index import Index, merge
+from dataguard.run.run import Run
+from dataguard.run.store_account import StoreOfRank, list_store
+from dataguard.run.store_file import KeptMicrobatch, read_store
+from dataguard.run.store_prune import prune_store
+from tests.support.corpora import make_corpus
+from tests.support.gated import documents, rule
+from tests.support.runs import in_turns, make_run, open_loaders
+
+# Newer Pythons warn of any fork beside threads; what these children do is safe, and they are the point.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return make_corpus(tmp_path_factory.mktemp("corpus"), {"web": {"a.parquet": 70, "b.jsonl": 50}})
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return documents(tmp_path_factory.mktemp("gated"))
+
+
+def walk(run: Run, **settings: Any) -> list[Loader]:
+    loaders = open_loaders(run, **settings)
+    for _ in in_turns(loaders):
+        pass
+    for loader in loaders:
+        loader.close()
+    return loaders
+
+
+def stores(run: Run) -> dict[tuple[int, int], StoreOfRank]:
+    return {(each.attempt, each.rank): each for each in list_store(run).ranks}
+
+
+def stored(run: Run, step: int, rank: int, attempt: int = 1) -> list[KeptMicrobatch]:
+    path = run.layout.store(attempt, step, rank)
+    return read_store(path, run=run.run_id, attempt=attempt, rank=rank, step=step)[1]
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_all_that_two_ranks_delivered_stands(corpus: Corpus, tmp_path: Path, num_threads: int) -> None:
+    run = make_run(tmp_path / "run", corpus, first_label=1)
+    loaders = open_loaders(run, world_size=2, microbatch_size=2, steps=5, store="all", num_threads=num_threads)
+    taken = [microbatch for step in in_turns(loaders) for microbatch in step]
+    for loader in loaders:
+        loader.close()
+    assert {key: (each.steps, each.num_lost, each.live) for key, each in stores(run).items()} == {
+        (1, 0): (((1, 6),), 0, False),
+        (1, 1): (((1, 6),), 0, False),
+    }
+    for microbatch in taken:
+        address = microbatch.address
+        one = stored(run, address.step, address.rank)[address.microbatch]
+        assert (one.digest, one.records(), one.slots) == (microbatch.digest, microbatch.records, microbatch.slots)
+
+
+def test_windows_are_kept_as_ids(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", make_corpus(tmp_path, {"books": {"t.npy": 400}}), form="window", seq_len=8)
+    (loader,) = open_loaders(run, microbatch_size=8, steps=2, store="all")
+    taken = list(loader)
+    for step, microbatch in enumerate(taken):
+        (one,) = stored(run, step, 0)
+        assert microbatch.ids is not None
+        assert (one.form, one.digest, one.ids().tolist()) == ("ids", microbatch.digest, microbatch.ids.tolist())
+
+
+def test_each_attempt_keeps_its_last_steps(corpus: Corpus, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    walk(run, microbatch_size=4, steps=6, store="last:2")
+    walk(run, microbatch_size=4, steps=3, store="last:2", from_step=4)
+    walk(run, microbatch_size=4, steps=1, from_step=6, parent=2)
+    assert {key: each.steps for key, each in stores(run).items()} == {(1, 0): ((4, 6),), (2, 0): ((5, 7),)}
+
+
+def test_flagged_keeps_the_microbatches_that_a_verdict_is_about(gated: Corpus, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", gated)
+    walk(run, microbatch_size=2, steps=12, store="flagged", policy=read_policy(rule("mask"), name="test"))
+    records = merge(list(Index(run.layout).records(1)))
+    wanted: dict[int, set[int]] = {}
+    for record in records[records["verdict"] >= Verdict.MASK]:
+        wanted.setdefault(int(record["step"]), set()).add(int(record["microbatch"]))
+    assert wanted
+    assert len(wanted) < 12 or any(len(each) < 4 for each in wanted.values()), "not everything is flagged"
+    found = {step: {one.microbatch for one in stored(run, step, 0)} for step in wanted}
+    assert found == wanted
+    (store,) = stores(run).values()
+    assert (store.num_steps, store.num_lost) == (len(wanted), 0)
+
+
+def test_flags_alone_are_no_reason_unless_their_rule_is_listed(gated: Corpus, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", gated)
+    flag = read_policy(rule("flag"), name="test")
+    walk(run, microbatch_size=2, steps=6, store="flagged", policy=flag)
+    walk(run, microbatch_size=2, steps=6, store="flagged:low", policy=flag, from_step=0)
+    found = stores(run)
+    assert found[1, 0].num_steps == 0
+    assert found[2, 0].num_steps > 0
+    assert found[2, 0].num_lost == 0
+
+
+def test_rules_that_nobody_has_are_refused_before_anything_is_delivered(gated: Corpus, tmp_path: Path) -> None:
+    for number, (settings, why) in enumerate(
+        (
+            ({"store": "flagged"}, "no policy judges"),
+            ({"store": "flagged:lo", "policy": read_policy(rule("mask"), name="test")}, "no rule 'lo'"),
+            ({"store": "some"}, "last:N"),
+            ({"store": "all", "store_budget_bytes": 0}, "at least 1"),
+        )
+    ):
+        run = make_run(tmp_path / str(number), gated)
+        with pytest.raises(UsageError, match=why):
+            walk(run, microbatch_size=8, steps=1, **settings)
+        assert stores(run) == {}
+        assert not list(Index(run.layout).records(1))
+
+
+def test_what_a_budget_cuts_off_is_counted_and_said(corpus: Corpus, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    (loader,) = walk(run, microbatch_size=8, steps=6, store="all", store_budget_bytes=1_500)
+    (store,) = stores(run).values()
+    assert 0 < store.num_steps < 6
+    assert store.size_bytes <= 1_500
+    assert store.let_go == {"budget": 6 - store.num_steps}
+    assert store.num_lost == 0
+    assert any(f"let go of {6 - store.num_steps} microbatches" in note for note in loader.notes)
+
+
+@pytest.mark.parametrize("keep", ["all", "last:4"])
+def test_a_kill_loses_nothing_without_a_count(corpus: Corpus, tmp_path: Path, keep: str) -> None:
+    """The thread that writes is held up, so what was delivered waits in memory when the kill comes."""
+    run = make_run(tmp_path / "run", corpus)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            (loader,) = open_loaders(run, microbatch_size=4, store=keep, num_threads=1)
+            import dataguard.run.store as store_module
+
+            real, left = store_module.encode_store, [3]
+
+            def slow(*args: Any) -> bytes:
+                left[0] -= 1
+                if left[0] < 0:
+                    threading.Event().wait(60)
+                return real(*args)
+
+            store_module.encode_store = slow
+            for microbatch in loader:
+                if microbatch.step == 8:
+                    os.write(write_end, b".")
+                    signal.pause()
+        finally:
+            os._exit(1)
+    assert os.read(read_end, 1) == b"."
+    for _ in range(3_000):
+        if run.layout.store(1, 2, 0).exists():
+            break
+        threading.Event().wait(0.01)
+    (store,) = stores(run).values()
+    assert store.live, "and what it lacks may be on its way"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read_end)
+    os.close(write_end)
+    (store,) = stores(run).values()
+    assert not store.live
+    delivered = 8 * 2 + 1
+    if keep == "all":
+        assert (store.steps, store.num_lost) == (((0, 3),), delivered - 3 * 2)
+        assert store.lost_steps == tuple(range(3, 9))
+    else:
+        assert (store.steps, store.num_lost) == (((0, 3),), 3 * 2 + 1), "of the last four steps, in hand the last"
+
+
+def test_a_file_that_somebody_removed_is_lost(corpus: Corpus, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    walk(run, microbatch_size=4, steps=4, store="all")
+    shutil.rmtree(run.layout.store(1, 2, 0).parent)
+    (store,) = stores(run).values()
+    assert (store.num_lost, store.lost_steps) == (2, (2,))
+
+
+# -- pruning
+
+
+@pytest.fixture
+def two(corpus: Corpus, tmp_path: Path) -> Run:
+    run = make_run(tmp_path / "run", corpus, first_label=1)
+    walk(run, world_size=2, microbatch_size=4, steps=6, store="all")
+    walk(run, microbatch_size=4, steps=3, store="all", from_step=2)
+    return run
+
+
+def steps_of(run: Run) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
+    return {key: each.steps for key, each in stores(run).items()}
+
+
+def test_a_dry_run_removes_nothing(two: Run) -> None:
+    before = steps_of(two)
+    told = prune_store(two, attempt=1, dry_run=True)
+    assert (told.num_steps, told.dry_run, told.size_bytes > 0) == (12, True, True)
+    assert all((two.path / file).is_file() for file in told.files)
+    assert steps_of(two) == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        ({"attempt": 1}, {(1, 0): (), (1, 1): (), (2, 0): ((3, 6),)}),
+        ({"steps": (2, 5)}, {(1, 0): ((1, 2), (5, 7)), (1, 1): ((1, 2), (5, 7)), (2, 0): ((5, 6),)}),
+        ({"keep_last": 1}, {(1, 0): ((6, 7),), (1, 1): ((6, 7),), (2, 0): ((5, 6),)}),
+        ({"attempt": 1, "rank": 1, "keep_last": 2}, {(1, 0): ((1, 7),), (1, 1): ((5, 7),), (2, 0): ((3, 6),)}),
+        ({"steps": (0, 1)}, {(1, 0): ((1, 7),), (1, 1): ((1, 7),), (2, 0): ((3, 6),)}),
+    ],
+)
+def test_what_is_asked_for_goes_and_is_not_lost(
+    two: Run, asked: dict[str, Any], left: dict[tuple[int, int], tuple[tuple[int, int], ...]]
+) -> None:
+    before = sum(each.num_steps for each in stores(two).values())
+    told = prune_store(two, **asked)
+    assert steps_of(two) == left
+    found = stores(two).values()
+    assert told.num_steps == before - sum(each.num_steps for each in found) == sum(each.num_pruned for each in found)
+    assert sum(each.num_lost for each in found) == 0
+    assert prune_store(two, **asked).num_steps == 0 or "keep_last" in asked
+
+
+def test_what_to_remove_must_be_said(two: Run) -> None:
+    with pytest.raises(UsageError, match="--keep-last"):
+        prune_store(two)
+
+
+def test_a_rank_that_is_being_written_is_left_alone(corpus: Corpus, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    (loader,) = open_loaders(run, microbatch_size=8, store="all")
+    for _ in range(3):
+        loader.take_step()
+    told = prune_store(run, attempt=1)
+    assert told.num_steps == 0
+    assert "rank 0 of attempt 1 was left alone: rank 0 of attempt 1 is still being written" in told.notes
+    loader.close()
+    assert prune_store(run, attempt=1).num_steps == 3
