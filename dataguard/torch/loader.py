@@ -18,8 +18,10 @@ from typing import Any, Self, get_args
 import torch
 
 from dataguard.core.address import Geometry
+from dataguard.core.tensors import Tensors
 from dataguard.errors import UsageError
 from dataguard.gate.account import Account
+from dataguard.loader.feed import Fed
 from dataguard.loader.loader import Loader
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.run import Run
@@ -27,12 +29,19 @@ from dataguard.torch.making import Collate, Recipe, Transform
 from dataguard.torch.microbatch import TensorMicrobatch
 from dataguard.torch.place import place_of
 from dataguard.torch.reading import Readings, StartMethod, Workers
+from dataguard.torch.replicas import ReplicaMode
+from dataguard.torch.tensors import named_tensors
 from dataguard.torch.transform import identity_of
 from dataguard.torch.transforms import IGNORE_INDEX, WindowTransform
 
 __all__ = ["GuardedLoader"]
 
-_OWN = {"reading": "num_workers", "num_threads": "num_workers", "prefetch": "prefetch_factor", "peers": "group"}
+_OWN = {
+    "reading": "num_workers",
+    "num_threads": "num_workers",
+    "prefetch": "prefetch_factor",
+    "peers": "data_parallel_group",
+}
 
 
 class GuardedLoader:
@@ -46,8 +55,12 @@ class GuardedLoader:
         World size and microbatch size, the same on all ranks.
     rank
         This data-parallel rank. Default: that of the process group, else the launcher's.
-    group
+    data_parallel_group
         The data-parallel process group. Default: the default group, where there is one.
+    replica_group, replica
+        The processes that share one copy of the model (tensor, pipeline, context parallelism), and how those that do
+        not record come by the microbatch: they ``receive`` it, or read it as well and ``compare``; see
+        `dataguard.torch.replicas`.
     transform
         Makes a dict of tensors of a `Record`: tokenizes, cuts, pads. It is called for padding slots as well, with an
         empty record. Default for windows: `WindowTransform`.
@@ -71,7 +84,8 @@ class GuardedLoader:
         Steps of what a framework calls an epoch. Default: `iter()` yields all there is.
     settings
         Further settings of `dataguard.Loader`: steps, epochs, from_step, parent, launch_id, on_unreadable, cache_bytes,
-        roots, global_batch, corpus, weights, policy, profile, vocab_size, join_timeout_seconds, fsync.
+        roots, global_batch, corpus, weights, policy, profile, vocab_size, join_timeout_seconds, fsync, store,
+        store_budget_bytes, store_queue_bytes.
 
     Raises
     ------
@@ -104,7 +118,9 @@ class GuardedLoader:
         *,
         geometry: Geometry,
         rank: int | None = None,
-        group: Any = None,
+        data_parallel_group: Any = None,
+        replica_group: Any = None,
+        replica: ReplicaMode = "receive",
         transform: Transform | None = None,
         version: str | None = None,
         collate: Collate | None = None,
@@ -128,6 +144,7 @@ class GuardedLoader:
         self.steps_per_epoch = steps_per_epoch
         self._persistent_workers = persistent_workers
         self._global_batch: int | None = settings.get("global_batch")
+        self._num_steps: int | None = settings.get("steps")
         recipe = Recipe(
             transform=_transform_of(run, transform, ignore_index),
             collate=collate,
@@ -144,13 +161,20 @@ class GuardedLoader:
                 timeout_seconds=worker_timeout_seconds,
             ),
         )
-        place = place_of(geometry, rank=rank, group=group)
+        place = place_of(
+            geometry,
+            rank=rank,
+            group=data_parallel_group,
+            replica_group=replica_group,
+            timeout_seconds=settings.get("join_timeout_seconds", 120.0),
+        )
         with place.announcing():
+            self._replica = place.replica(replica, pin_memory=pin_memory and _accelerator())
             self.loader = Loader(
                 run,
                 geometry=geometry,
                 rank=place.rank,
-                reading=self._readings,
+                reading=self._readings if self._replica is None else self._replica.reading(self._readings),
                 peers=place.peers,
                 transform=identity_of(
                     recipe.transform,
@@ -158,6 +182,7 @@ class GuardedLoader:
                     collate=collate,
                     settings={"labels": ",".join(recipe.label_names), "ignore index": ignore_index},
                 ),
+                named=_named,
                 **settings,
             )
         """Walks and records."""
@@ -179,25 +204,37 @@ class GuardedLoader:
 
     def hand_over(self) -> TensorMicrobatch | None:
         """Record the next microbatch and hand it over; None at the end."""
-        fed = self.loader.hand_over()
+        fed = self.loader.hand_over() if self._replica is None else self._replica.hand_over(self.loader)
         if fed is None:
             return None
         microbatch: TensorMicrobatch = fed.tensors
         return microbatch
 
     def __len__(self) -> int:
-        """Microbatches of a stretch of `steps_per_epoch`, else of the whole; TypeError for an endless loader."""
-        if self.steps_per_epoch is None:
+        """Microbatches of a stretch of `steps_per_epoch`, else of the whole; TypeError for an endless loader.
+
+        Frameworks ask for it before they load a state, so it begins no attempt, but for `epochs=` and for batch sizes
+        that change: there the attempt has to be known.
+        """
+        num_steps = self.steps_per_epoch or self._num_steps
+        if num_steps is None or (self.steps_per_epoch is None and len(self._planned_sizes()) > 1):
             return len(self.loader)
-        return self.steps_per_epoch * self.geometry.num_microbatches(self._batch_size())
+        return num_steps * self.geometry.num_microbatches(self._batch_size())
 
     def _batch_size(self) -> int:
-        """Slots of the batch in hand; asking for it begins no attempt."""
+        """Slots of the batch in hand."""
         attempt = self.attempt
         if attempt is None and self._global_batch is not None:
             return self._global_batch
+        if attempt is None and len(self._planned_sizes()) == 1:
+            return self._planned_sizes()[0]
         of = self.loader.state().attempt if attempt is None else attempt.number
-        return self.run.steps_of(of).size_of(self.next_step) if of else self.run.plan.document.batch_sizes[0].size
+        return self.run.steps_of(of).size_of(self.next_step) if of else self._planned_sizes()[0]
+
+    def _planned_sizes(self) -> tuple[int, ...]:
+        """Batch sizes that are planned, in order; an attempt may have changed them, so all plans count."""
+        plans = [self.run.plan, *(self.run.plan_of(number) for number in self.run.attempts().numbers)]
+        return tuple(dict.fromkeys(entry.size for plan in plans for entry in plan.document.batch_sizes))
 
     def set_epoch(self, epoch: int) -> None:
         """Nothing: frameworks call it, and the position follows from what was handed over alone."""
@@ -225,6 +262,8 @@ class GuardedLoader:
 
     def close(self) -> None:
         """End the walk and its workers; the record is sealed. What was prefetched leaves no trace."""
+        if self._replica is not None:
+            self._replica.close()
         self.loader.close()
 
     def __enter__(self) -> Self:
@@ -325,6 +364,11 @@ def _transform_of(run: Run, transform: Transform | None, ignore_index: int) -> T
         allowed="transform=FUNCTION, from a Record to a dict of tensors",
         todo="give your tokenizer's, or dataguard.torch.ByteTransform(seq_len)",
     )
+
+
+def _named(fed: Fed) -> Tensors:
+    """What the store keeps."""
+    return named_tensors(fed.tensors)
 
 
 def _accelerator() -> bool:

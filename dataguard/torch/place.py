@@ -5,6 +5,9 @@
 3. Else the launcher: ``RANK`` and ``WORLD_SIZE``, as torchrun sets them. No process group is needed then; ranks meet
    through the run directory, and the launch is told apart by torchrun's run id with its restart count.
 
+Where several processes share one copy of the model, the group of each replica is given beside the data-parallel group;
+its processes have the same rank, and the first of them reads and records for all (`dataguard.torch.replicas`).
+
 Whatever two of them say otherwise is an error with both values. A rank that finds one tells the others, where there is
 a group, so that none of them waits for it.
 """
@@ -15,13 +18,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch.distributed as dist
 
 from dataguard.core.address import Geometry
 from dataguard.errors import GeometryError, UsageError
 from dataguard.torch.peers import GroupPeers
+from dataguard.torch.replicas import Replica, ReplicaMode, ReplicaPeers
 
 __all__ = ["Place", "group_of", "place_of"]
 
@@ -32,8 +36,19 @@ class Place:
 
     rank: int
     world_size: int
-    peers: GroupPeers | None = None
-    """The ranks' process group; None where they share the run directory alone."""
+    peers: GroupPeers | ReplicaPeers | None = None
+    """All processes of the launch; None where they share the run directory alone."""
+    replica_group: dist.ProcessGroup | None = None
+    """The processes that share this rank; None where it is one."""
+
+    def replica(self, mode: ReplicaMode, *, pin_memory: bool = False) -> Replica | None:
+        """The processes that share this rank, while microbatches are handed over; None where it is one."""
+        if mode not in get_args(ReplicaMode):
+            raise UsageError(f"replica {mode!r} cannot be", allowed=" or ".join(get_args(ReplicaMode)))
+        if self.replica_group is None:
+            return None
+        assert isinstance(self.peers, ReplicaPeers)
+        return Replica(self.replica_group, mode=mode, peers=self.peers, pin_memory=pin_memory)
 
     @contextmanager
     def announcing(self) -> Iterator[None]:
@@ -50,6 +65,7 @@ def place_of(
     *,
     rank: int | None = None,
     group: Any = None,
+    replica_group: Any = None,
     timeout_seconds: float = 120.0,
     environ: Mapping[str, str] | None = None,
 ) -> Place:
@@ -62,6 +78,8 @@ def place_of(
     group
         The data-parallel group (a `ProcessGroup`, or a `DeviceMesh` of one dimension). Default: the default group,
         where one was made.
+    replica_group
+        The processes that share a copy of the model, as `group`. Default: each process has its own.
     timeout_seconds
         How long ranks of a group wait for each other.
     environ
@@ -86,27 +104,79 @@ def place_of(
       allowed: the same number of data-parallel ranks
       next: give geometry the world size 4; with tensor, pipeline or context parallelism, also data_parallel_group=
     """
+    if replica_group is not None:
+        return _in_replica(geometry, rank, group, replica_group, timeout_seconds)
     known = group_of(group)
     if known is None:
         return _launched(geometry, rank, os.environ if environ is None else environ)  # noqa: TID251 - the launcher's
-    world_size, own = dist.get_world_size(known), dist.get_rank(known)
-    if own < 0:
-        raise UsageError(
-            "this process is no member of its data-parallel group",
-            found=f"process {dist.get_rank()} of {dist.get_world_size()}",
-            todo="give each process the data-parallel group that it belongs to",
-        )
+    _check_member(known, "data-parallel group")
     peers = GroupPeers(known, timeout_seconds=timeout_seconds)
     with peers.announcing():
-        what = "the process group" if group is None else "the data-parallel group"
-        _check_world_size(geometry, world_size, what, f"a group of {world_size}", default=group is None)
-        if rank not in (None, own):
-            raise UsageError(
-                f"rank {rank} was given, and this process is rank {own} of {what}",
-                found=f"rank={rank}, group rank {own}",
-                todo=f"leave rank out where there is a process group, or give {own}",
-            )
+        own, world_size = _in_group(geometry, rank, known, given=group is not None)
     return Place(rank=own, world_size=world_size, peers=peers)
+
+
+def _in_replica(geometry: Geometry, rank: int | None, group: Any, replica_group: Any, timeout_seconds: float) -> Place:
+    """A process that shares its rank with others."""
+    within = group_of(replica_group)
+    assert within is not None
+    _check_member(within, "replica group")
+    ranks = group_of(group) if group is not None else None
+    alone = dist.get_world_size(within) == dist.get_world_size()
+    if ranks is None and not alone:
+        raise UsageError(
+            f"a replica group of {dist.get_world_size(within)} of {dist.get_world_size()} processes says nothing of "
+            "the other replicas",
+            found="replica_group without data_parallel_group",
+            todo="give both: the processes that read other data, and those that share this process's data",
+        )
+    if ranks is not None:
+        _check_member(ranks, "data-parallel group")
+    own = 0 if ranks is None else dist.get_rank(ranks)
+    # Peers wait for the first process of their replica, which may itself wait for other ranks.
+    first = dist.get_rank(within) == 0
+    peers = ReplicaPeers(
+        GroupPeers(ranks, timeout_seconds=timeout_seconds) if first and ranks is not None else None,
+        GroupPeers(within, timeout_seconds=timeout_seconds if first else 2 * timeout_seconds + 5),
+        rank=own,
+    )
+    with peers.announcing():
+        if ranks is None:
+            _check_world_size(geometry, 1, "the only replica", "one replica", default=False)
+            _check_rank(rank, 0, "the only replica")
+        else:
+            _in_group(geometry, rank, ranks, given=True)
+    shared = dist.get_world_size(within) > 1
+    return Place(rank=own, world_size=geometry.world_size, peers=peers, replica_group=within if shared else None)
+
+
+def _in_group(geometry: Geometry, rank: int | None, group: dist.ProcessGroup, *, given: bool) -> tuple[int, int]:
+    """Rank and world size of a group, which arguments may not contradict."""
+    own, world_size = dist.get_rank(group), dist.get_world_size(group)
+    what = "the data-parallel group" if given else "the process group"
+    _check_world_size(geometry, world_size, what, f"a group of {world_size}", default=not given)
+    _check_rank(rank, own, what)
+    return own, world_size
+
+
+def _check_rank(rank: int | None, own: int, what: str) -> None:
+    if rank in (None, own):
+        return
+    raise UsageError(
+        f"rank {rank} was given, and this process is rank {own} of {what}",
+        found=f"rank={rank}, group rank {own}",
+        todo=f"leave rank out where there is a process group, or give {own}",
+    )
+
+
+def _check_member(group: dist.ProcessGroup, what: str) -> None:
+    if dist.get_rank(group) >= 0:
+        return
+    raise UsageError(
+        f"this process is no member of its {what}",
+        found=f"process {dist.get_rank()} of {dist.get_world_size()}",
+        todo="give each process the group that it belongs to",
+    )
 
 
 def group_of(group: Any) -> dist.ProcessGroup | None:
