@@ -21,6 +21,7 @@ from dataguard.cli.options import (
     run_argument,
     step_option,
 )
+from dataguard.cli.streams import opened, stream_option
 from dataguard.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = ["asked_steps", "inspect"]
 @run_argument
 @step_option
 @batch_option
+@stream_option
 @rank_option
 @attempt_option
 @click.option(
@@ -63,6 +65,7 @@ def inspect(
     run: Path,
     step: tuple[int, int] | None,
     batch: tuple[int, int] | None,
+    stream: str | None,
     rank: int | None,
     attempt: int | None,
     order: Order,
@@ -87,12 +90,11 @@ def inspect(
     from dataguard.replay.lookup import Lookup
     from dataguard.report.replay import render_inspect
     from dataguard.report.samples import MOST_SHOWN, Shown, render_samples, sample_preview, shown_samples
-    from dataguard.run.run import Run
 
     without_pandas("inspect")
     if tokenizer is not None and preview is False:
         raise UsageError("a tokenizer shows what samples hold, and --no-preview shows nothing of it")
-    lookup = Lookup(Run.open(run))
+    lookup = Lookup(opened(run, stream))
     asked_for = bool(preview) or tokenizer is not None
     is_wanted = asked_for or (preview is None and not as_json)
     looks = Looks(lookup.run, roots=roots, tokenizer=opened_tokenizer(lookup.run, tokenizer), asked=asked_for)

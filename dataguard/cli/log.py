@@ -8,6 +8,7 @@ import click
 
 from dataguard.cli import output
 from dataguard.cli.options import json_option, run_argument
+from dataguard.cli.streams import opened, stream_option
 from dataguard.errors import AnswerNo
 
 __all__ = ["log"]
@@ -15,17 +16,17 @@ __all__ = ["log"]
 
 @click.command()
 @run_argument
+@stream_option
 @json_option
-def log(run: Path, as_json: bool) -> int:
+def log(run: Path, stream: str | None, as_json: bool) -> int:
     """List attempts, skips, quarantines: every event of the journal, one a line.
 
     Ends with 1 where the journal is damaged; what can be read of it is listed all the same.
     """
     from dataguard.replay.log import read_log
     from dataguard.report.replay import render_log
-    from dataguard.run.run import Run
 
-    lines, problems = read_log(Run.open(run))
+    lines, problems = read_log(opened(run, stream))
     output.answer_lines(lines, render_log, json=as_json)
     for problem in problems:
         output.say(f"damaged: {problem}")

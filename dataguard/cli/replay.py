@@ -22,6 +22,7 @@ from dataguard.cli.options import (
     run_argument,
     step_option,
 )
+from dataguard.cli.streams import opened, stream_option
 from dataguard.errors import AnswerNo, InputError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = ["replay"]
 @run_argument
 @step_option
 @batch_option
+@stream_option
 @rank_option
 @attempt_option
 @out_option(
@@ -49,6 +51,7 @@ def replay(
     run: Path,
     step: tuple[int, int] | None,
     batch: tuple[int, int] | None,
+    stream: str | None,
     rank: int | None,
     attempt: int | None,
     out: Path | None,
@@ -72,9 +75,8 @@ def replay(
     from dataguard.report.replay import render_replay
     from dataguard.report.samples import MOST_SHOWN, notable_samples, render_notable
     from dataguard.report.token_text import token_text
-    from dataguard.run.run import Run
 
-    lookup = Lookup(Run.open(run))
+    lookup = Lookup(opened(run, stream))
     where = {name: str(root) for name, root in roots.items()}
     spoken = opened_tokenizer(lookup.run, tokenizer)
     spell = None if spoken is None else partial(token_text, tokenizer=spoken)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UnsetType
 
 from dataguard.errors import RunDamaged
+from dataguard.plan.steps import label_of_step
 from dataguard.run.events import (
     AttemptBegun,
     EvaluatedAt,
@@ -94,7 +95,7 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
         reached = complete.get(event.attempt, event.fork_step)
         if event.evaluated_at:
             ranks = f"{event.world_size:,} ranks * microbatches of {event.microbatch_size:,}"
-            return f"evaluation {event.attempt}{_stands(event.evaluated_at)}: steps 0:{reached:,}, {ranks}"
+            return f"evaluation {event.attempt}{_stands(run, event.evaluated_at)}: steps 0:{reached:,}, {ranks}"
         skips = f", {len(event.skips)} skips" if event.skips else ""
         withheld = f", {event.num_withheld:,} withheld" if event.num_withheld else ""
         policy = _policy(event.policy_name, event.policy)
@@ -134,17 +135,16 @@ def _stream(run: Run, event: StreamAdded) -> str:
         return f"{text}; {str(error).splitlines()[0]}"
     if not evaluations:
         return f"{text}; not evaluated yet"
-    newest = evaluations[-1]
-    step = newest.at.step
-    labelled = newest.at if step is None else EvaluatedAt(attempt=newest.at.attempt, step=run.label(step))
-    return f"{text}; {len(evaluations):,} evaluations, the newest{_stands(labelled)}"
+    return f"{text}; {len(evaluations):,} evaluations, the newest{_stands(run, evaluations[-1].at)}"
 
 
-def _stands(at: EvaluatedAt) -> str:
-    """Where the training stood."""
+def _stands(run: Run, at: EvaluatedAt) -> str:
+    """Where the training stood, in its trainer's labels."""
     if at.step is None:
         return ""
-    return f" at step {at.step:,}" + (f" of attempt {at.attempt}" if at.attempt is not None else "")
+    own = run.stream_identity
+    step = label_of_step(at.step, run.first_label if own is None else own.first_label)
+    return f" at step {step:,}" + (f" of attempt {at.attempt}" if at.attempt is not None else "")
 
 
 def _policy(name: str | UnsetType, digest: str | UnsetType | None) -> str:

@@ -8,6 +8,8 @@
    order was given from outside, its structure is what such a run can have.
 5. *data*: every step is rebuilt and its digests compared with the record; not where only its trainer could.
 
+6. The run's named streams, likewise; a stream by itself: `dataguard.replay.verify_streams`.
+
 A check that looked at nothing says so; verification is only good when something was checked and nothing was found.
 """
 
@@ -32,6 +34,7 @@ from dataguard.replay.coverage import Coverage
 from dataguard.replay.given import NOT_REBUILT, given_faults
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
+from dataguard.replay.verify_streams import evaluations_of, fixed_set, rebuilt_evaluation, roots_for, stream_checks
 from dataguard.run.index import merge
 from dataguard.run.reached import reached, recorded_attempts, recorded_heads
 from dataguard.run.records import notable
@@ -60,27 +63,38 @@ def verify_run(
         Called with steps rebuilt and steps in all.
     """
     run = lookup.run
+    is_stream = run.stream_identity is not None
+    roots = roots or {}
     checks = [_journal(lookup)]
-    if not len(lookup.tree):
-        checks.append(VerifyCheck(name="index", checked=0, unit="attempts", faults=(), notes=("no attempt has begun",)))
-        return VerifyAnswer(ok=not checks[0].faults, lineage=(), checks=tuple(checks))
-    checks += [_index(lookup), *_telemetry(lookup)]
-    chain = lookup.tree.lineage(attempt)
-    given = run.plan_document().root.form == "given"
-    checks += _once_and_plan(lookup, chain, notes=(NOT_REBUILT,) if data and given else ())
-    if data and not given:
-        checks.append(_data(lookup, chain, roots, progress))
+    chain: tuple[AttemptPlan, ...] = ()
+    if len(lookup.tree):
+        checks += [_index(lookup), *_telemetry(lookup)]
+        chain = evaluations_of(lookup, attempt) if is_stream else lookup.tree.lineage(attempt)
+        given = run.plan_document().root.form == "given"
+        checks += _once_and_plan(lookup, chain, notes=(NOT_REBUILT,) if data and given else ())
+        if is_stream:
+            checks.append(fixed_set(lookup, chain))
+        if data and not given:
+            rebuilt = rebuilt_evaluation(lookup, chain) if is_stream else chain
+            checks.append(_data(lookup, rebuilt, roots_for(run, roots), progress))
+    else:
+        note = f"no {'evaluation' if is_stream else 'attempt'} has begun"
+        checks.append(VerifyCheck(name="index", checked=0, unit="attempts", faults=(), notes=(note,)))
+    checks += stream_checks(
+        lookup, lambda each, places: verify_run(each, data=data, roots=places, progress=progress), roots
+    )
     return VerifyAnswer(
         ok=not any(check.faults for check in checks) and not run.problems(),
-        lineage=tuple(each.number for each in chain),
+        lineage=() if is_stream else tuple(each.number for each in chain),
         checks=tuple(checks),
     )
 
 
 def _owned(chain: tuple[AttemptPlan, ...]) -> Iterator[tuple[AttemptPlan, int, int | None]]:
-    """Each attempt of a lineage with the steps it owns there, ``first:stop``; the leaf's have no stop."""
+    """Each attempt with the steps it owns, ``first:stop``, to where the next forks from it; a leaf's have no stop."""
     for i, each in enumerate(chain):
-        yield each, each.fork_step, chain[i + 1].fork_step if i + 1 < len(chain) else None
+        forks = i + 1 < len(chain) and chain[i + 1].parent == each.number
+        yield each, each.fork_step, chain[i + 1].fork_step if forks else None
 
 
 def _journal(lookup: Lookup) -> VerifyCheck:
@@ -107,7 +121,8 @@ def _index(lookup: Lookup) -> VerifyCheck:
         checked += found.num_records
         faults += [Fault(kind=problem.kind, message=problem.message) for problem in found.problems]
         notes += found.torn
-        faults += _left_behind(lookup, number, steps)
+        if lookup.run.stream_identity is None:  # nothing keeps the ranks of an evaluation in step
+            faults += _left_behind(lookup, number, steps)
         faults += _notable(lookup, number, geometry.world_size)
     return VerifyCheck(name="index", checked=checked, unit="records", faults=tuple(faults), notes=tuple(notes))
 

@@ -29,6 +29,7 @@ from dataguard.replay.given import given_places
 from dataguard.replay.lookup import Lookup
 from dataguard.run.policies import fill_of
 from dataguard.run.reached import reached_by_any
+from dataguard.run.streams import num_steps_of
 
 __all__ = ["where_record"]
 
@@ -131,6 +132,9 @@ class _Searched:
         return position
 
     def _planned_stop(self, shard: int, limit: int | None) -> int:
+        if self.run.stream_identity is not None:
+            last = num_steps_of(self.run)
+            return self.steps.start_of(last if limit is None else min(limit, last))
         if limit is not None:
             return self.steps.start_of(limit)
         source = self.stream.manifest_set.source_name(shard)

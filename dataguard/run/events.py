@@ -78,6 +78,8 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     name: str
     run: str
     """Of the run it belongs to."""
+    first_label: Literal[0, 1]
+    """What that run's trainer calls its first step; the stream's own first step is 0."""
     num_steps: Positive | None
     """Steps of an evaluation; null for one whole pass over every source."""
 

@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     from dataguard.plan.plan import HasManifest, Plan
     from dataguard.run.run import Run
 
-__all__ = ["Evaluation", "NamedStream", "added_streams", "named_stream", "opened_stream", "stream_names"]
+__all__ = [
+    "Evaluation",
+    "NamedStream",
+    "added_streams",
+    "named_stream",
+    "num_steps_of",
+    "opened_stream",
+    "stream_names",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -108,10 +116,7 @@ class NamedStream:
     @property
     def num_steps(self) -> int:
         """Steps of one evaluation, the last of which may be filled up with padding."""
-        if self.identity.num_steps is not None:
-            return self.identity.num_steps
-        plan = self.run.plan
-        return -(-plan.stream().end_of_epochs(1) // plan.global_batch)
+        return num_steps_of(self.run)
 
     def evaluations(self) -> tuple[Evaluation, ...]:
         """Every evaluation that has begun, in order."""
@@ -164,6 +169,16 @@ class NamedStream:
 def _adapter(name: str) -> Any:
     module, _, function = _ADAPTERS[name].partition(":")
     return getattr(import_module(module), function)
+
+
+def num_steps_of(run: Run) -> int:
+    """Steps of one evaluation of the stream whose folder is open as a run."""
+    identity = run.stream_identity
+    assert identity is not None, "a run of its own has no end"
+    if identity.num_steps is not None:
+        return identity.num_steps
+    plan = run.plan
+    return -(-plan.stream().end_of_epochs(1) // plan.global_batch)
 
 
 def added_streams(read: JournalRead) -> dict[str, StreamAdded]:
@@ -250,7 +265,7 @@ def _add(run: Run, name: str, plan: Plan, num_steps: int | None, corpus: HasMani
             corpora=[corpus] if isinstance(corpus, Corpus) else [],
             spool=run.document.spool,
             gate=GateChoice(),
-            stream=StreamIdentity(name=name, run=run.run_id, num_steps=num_steps),
+            stream=StreamIdentity(name=name, run=run.run_id, first_label=run.document.first_label, num_steps=num_steps),
         )
     own = type(run).open(layout.root)
     event = StreamAdded(

@@ -67,7 +67,9 @@ JUDGED: list[Event] = [
 ]
 
 OF_STREAMS: list[Event] = [
-    msgspec.structs.replace(ALL_KINDS[0], stream=StreamIdentity(name="valid-code", run="a" * 32, num_steps=12)),
+    msgspec.structs.replace(
+        ALL_KINDS[0], stream=StreamIdentity(name="valid-code", run="a" * 32, first_label=1, num_steps=12)
+    ),
     msgspec.structs.replace(ALL_KINDS[1], parent=None, fork_step=0, evaluated_at=EvaluatedAt(attempt=2, step=300)),
 ]
 
