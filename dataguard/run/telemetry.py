@@ -190,7 +190,7 @@ class TelemetryWriter:
                 f"the telemetry of rank {rank} of attempt {attempt} has had its writer",
                 found=f"{path} exists",
                 allowed="one writer for each rank of an attempt, for ever",
-                todo="log through the one that is open, or begin a new attempt",
+                todo="log through the one that is open; where several processes are one rank, let one of them log",
             ) from error
         return cls(file, fence)
 

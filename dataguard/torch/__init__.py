@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dataguard.torch.loader import GuardedLoader as GuardedLoader
     from dataguard.torch.microbatch import TensorMicrobatch as TensorMicrobatch
+    from dataguard.torch.monitor import Monitor as Monitor
     from dataguard.torch.record import Record as Record
     from dataguard.torch.transforms import ByteTransform as ByteTransform
     from dataguard.torch.transforms import WindowTransform as WindowTransform
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ByteTransform": "dataguard.torch.transforms",
     "GuardedLoader": "dataguard.torch.loader",
+    "Monitor": "dataguard.torch.monitor",
     "Record": "dataguard.torch.record",
     "TensorMicrobatch": "dataguard.torch.microbatch",
     "WindowTransform": "dataguard.torch.transforms",
@@ -27,6 +29,7 @@ _HOMES = {
 __all__ = [
     "ByteTransform",
     "GuardedLoader",
+    "Monitor",
     "Record",
     "TensorMicrobatch",
     "WindowTransform",

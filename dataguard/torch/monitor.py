@@ -1,0 +1,233 @@
+"""How does a trainer log what it sees, on each rank, so that triage can hold it against the data?
+
+`Monitor.log` keeps a few numbers of a step, `Monitor.log_samples` the loss of each sample. What is logged is checked
+against what was delivered (`standing`), taken from its device without waiting (`values`), and written to the run's
+telemetry at once, or as soon as it is there (`sink`). With it goes how long the trainer waited for the step's data.
+Each rank has its own monitor: the mean over ranks hides the one that is ill.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any, Self, SupportsIndex
+
+from dataguard.core.address import Address
+from dataguard.errors import UsageError
+from dataguard.run.run import Run
+from dataguard.torch.sink import Sink
+from dataguard.torch.standing import Delivers, Standing
+from dataguard.torch.values import Taken, Value, take, take_samples
+
+__all__ = ["DATA_WAIT", "Monitor"]
+
+DATA_WAIT = "data_wait_seconds"
+"""Seconds that a rank waited for the microbatches of a step."""
+
+
+class Monitor:
+    r"""Logs what one rank sees in training.
+
+    Parameters
+    ----------
+    run
+        The run that the loader records.
+    rank
+        This data-parallel rank. Default: the loader's; without one, that of what is delivered in this process, else of
+        the process group, else 0.
+    loader
+        The loader of this rank. It need not be given where it was made with the same `Run` object; it can be made
+        before or after the monitor. Where nothing is delivered in this process, what is logged goes to the newest
+        attempt, with a warning, since its steps cannot be held against anything.
+    every
+        Keep steps whose label is a multiple of this; all others are checked and left out.
+    ahead
+        Steps that the loader may have been asked for beyond the one that is logged. A trainer that fetches the next
+        batch before it logs the last one needs 1.
+
+    Raises
+    ------
+    UsageError
+        The loader is of another run or rank, or `every` or `ahead` cannot be.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import torch
+    >>> from dataguard import Corpus, Geometry, Plan
+    >>> from dataguard.corpus import build_manifest_file
+    >>> from dataguard.torch import ByteTransform, GuardedLoader
+    >>> here = pathlib.Path(tempfile.mkdtemp())
+    >>> (here / "web").mkdir()
+    >>> _ = (here / "web" / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    >>> _ = build_manifest_file([str(here / "web")], here / "M.parquet")
+    >>> run = Run.open(here / "run", plan=Plan(Corpus.open(here / "M.parquet"), seed=17, global_batch=2))
+    >>> geometry = Geometry(world_size=1, microbatch_size=2)
+    >>> with GuardedLoader(run, geometry=geometry, transform=ByteTransform(8), steps=2) as loader:
+    ...     monitor = Monitor(run, loader=loader)
+    ...     for step, microbatch in enumerate(loader):
+    ...         losses = torch.tensor([2.0, 3.0])
+    ...         monitor.log_samples(microbatch, losses)
+    ...         monitor.log(step, loss=losses.mean(), lr=0.001)
+    >>> from dataguard.run.telemetry_reading import telemetry_of_lineage
+    >>> telemetry_of_lineage(run, names=["loss"])[["step", "name", "slot", "value"]].tolist()[:3]
+    [(0, b'loss', 0, 2.0), (0, b'loss', 1, 3.0), (0, b'loss', -1, 2.5)]
+
+    A counter that has parted from the loader's is refused:
+
+    >>> monitor.log(2, loss=2.5)
+    Traceback (most recent call last):
+        ...
+    dataguard.errors.AttemptError: step 2 was logged, and the step delivered to rank 0 of attempt 1 is 1
+      found: of step 1 the rank was handed 1 microbatch, of later ones none
+      allowed: step 1
+      next: the two counters have parted; if the trainer counts from 1, create the run with first_label=1
+    >>> monitor.close()
+    """
+
+    def __init__(
+        self, run: Run, rank: int | None = None, loader: Delivers | None = None, every: int = 1, *, ahead: int = 0
+    ) -> None:
+        for name, value, least in (("every", every, 1), ("ahead", ahead, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"{name} {value!r} cannot be", allowed=f"a whole number of at least {least}")
+        self._standing = Standing(run, rank, loader, ahead)
+        self._every = every
+        self._sink = Sink(self._standing.run)
+        self._waited: tuple[int, int, int] | None = None
+        """Attempt, step and number of microbatches of which the wait was written last."""
+        # Who drops a monitor, or ends without closing it, loses nothing: what is still on its way is waited for.
+        self._let_go = weakref.finalize(self, self._sink.close)
+
+    @property
+    def rank(self) -> int:
+        """The data-parallel rank that it logs for; settled when it first does."""
+        return self._standing.rank
+
+    @property
+    def step_in_hand(self) -> int | None:
+        """The newest step of which something was handed over, as the trainer calls it; None before the first."""
+        progress = self._standing.progress
+        return None if progress is None or progress.step is None else self._standing.run.label(progress.step)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an engineer should know of what is logged."""
+        return self._standing.notes
+
+    @property
+    def num_pending(self) -> int:
+        """Values that are still on their way from a device."""
+        return self._sink.num_pending
+
+    def log(
+        self,
+        step: SupportsIndex,
+        /,
+        *,
+        loss: Value | None = None,
+        grad_norm: Value | None = None,
+        lr: Value | None = None,
+        **more: Value | None,
+    ) -> None:
+        """Keep numbers of a step.
+
+        Parameters
+        ----------
+        step
+            The step as the trainer counts, from the run's `first_label` on: the one whose microbatches were handed
+            over last. It may be logged several times; of two values of one name the later counts.
+        loss, grad_norm, lr, more
+            One number each: Python or NumPy numbers, tensors of one element on any device. Tensors keep no graph, and
+            CUDA is not waited for. None is left out; NaN and infinity are kept. Names are up to 64 bytes.
+
+        Raises
+        ------
+        AttemptError
+            The step is not the one that was delivered; the message names both.
+        UsageError
+            A value is no number or not just one, or a name cannot be kept.
+        WriteFailed
+            The disk did not take it.
+        WriterConflict
+            A newer attempt has begun, another process logs for this rank, or this process is a fork.
+        """
+        number = self._standing.step_of(step)
+        if (number + self._standing.run.first_label) % self._every:
+            return
+        values = {"loss": loss, "grad_norm": grad_norm, "lr": lr, **more}
+        if DATA_WAIT in values:
+            raise UsageError(f"{DATA_WAIT} is recorded by the monitor itself", todo="give yours another name")
+        self._put([number], take(values), with_wait=True)
+
+    def log_samples(self, address: Address | Any, losses: Any) -> None:
+        """Keep the loss of each sample of a microbatch: the most direct evidence there is of which sample did it.
+
+        Parameters
+        ----------
+        address
+            The microbatch as it was handed over (`TensorMicrobatch`), or its `Address`.
+        losses
+            One number a slot, shape (microbatch_size,), slots that deliver nothing included: a tensor on any device,
+            an array or a list.
+
+        Raises
+        ------
+        AttemptError
+            The microbatch was not delivered to this rank, or is not of the step that was.
+        UsageError
+            Another shape, or no numbers.
+        WriteFailed, WriterConflict
+            As for `log`.
+        """
+        step, slots = self._standing.slots_of(address)
+        taken = take_samples("loss", losses, len(slots))
+        if (step + self._standing.run.first_label) % self._every == 0:
+            self._put([step], taken, slots=slots)
+
+    def record(self, step: SupportsIndex, values: Mapping[str, Value | None]) -> None:
+        """Keep numbers of a step whatever `every` says: for what samples by a rhythm of its own.
+
+        The step, the values and what is raised are as for `log`.
+        """
+        self._put([self._standing.step_of(step)], take(values))
+
+    def _put(self, steps: list[int], taken: Taken, *, slots: range | None = None, with_wait: bool = False) -> None:
+        attempt, progress = self._standing.attempt, self._standing.progress
+        if with_wait and progress is not None and progress.step is not None:
+            newest = (progress.attempt, progress.step, progress.num_microbatches)
+            if newest != self._waited:
+                steps = steps * len(taken.names) + [progress.step]
+                taken = taken.with_number(DATA_WAIT, progress.waited_seconds)
+                self._waited = newest
+        self._sink.put(attempt, self._standing.settle(), steps, taken, slots=slots, time_ns=time.time_ns())
+
+    # -- the end
+
+    def flush(self) -> None:
+        """Wait for values that are on their way from a device, and write them.
+
+        Raises
+        ------
+        WriteFailed
+            The disk did not take them; they are kept for another try.
+        """
+        self._sink.flush()
+
+    def close(self) -> None:
+        """Write all there is, durably, and let go of the file; closing twice is fine. Nothing can be logged afterwards.
+
+        Raises
+        ------
+        WriteFailed
+            The disk did not take it.
+        """
+        self._sink.close()
+        self._let_go.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
