@@ -246,14 +246,11 @@ class _ByWorkers:
         for number, process in enumerate(self._processes):
             if process.is_alive():
                 continue
-            turn = next(
-                (i for i in range(len(self._due.waiting)) if self._turn(i) == number),
-                None,
-            )
-            held = "nothing was left for it" if turn is None else f"it was at {self._due.waiting[turn].address}"
+            # What it has answered and nobody took yet went with it: it held the memory of that.
+            held = [str(each.address) for i, each in enumerate(self._due.waiting) if self._turn(i) == number]
             raise WorkerDied(
                 f"worker {number} of {len(self._processes)} (process {process.pid}) {_ended(process.exitcode)}",
-                found=f"{held}; {self._told_due()}",
+                found=f"it had {' and '.join(held) or 'nothing'}; {self._told_due()}",
                 todo=_TODO
                 + ("; who is killed from outside often had too little memory" if process.exitcode == -9 else ""),
             ) from error

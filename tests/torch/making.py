@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,3 +105,48 @@ def a_run(path: Path, corpus: Corpus, **plan: Any) -> Run:
     from tests.support.runs import make_run
 
     return make_run(path, corpus, **{"lanes": 4, **plan})
+
+
+class UnpicklableError(Exception):
+    """Cannot be sent between processes, and its message cannot be made of its arguments."""
+
+    def __init__(self, code: int, *, detail: str) -> None:
+        super().__init__(f"code {code}: {detail}")
+        self.held = threading.Lock()  # no lock can be pickled
+
+
+class Odd:
+    """Does something odd with the records whose text holds a word."""
+
+    def __init__(self, word: str, what: str) -> None:
+        self.word = word
+        self.what = what
+
+    def __call__(self, record: Record) -> Any:
+        if self.word not in record.text:
+            return ByteTransform(SEQ_LEN)(record)
+        tensors = ByteTransform(SEQ_LEN)(record)
+        match self.what:
+            case "unpicklable":
+                raise UnpicklableError(7, detail=record.text)
+            case "exit":
+                sys.exit("enough")
+            case "_exit":
+                os._exit(3)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                time.sleep(600)
+            case "nothing":
+                return None
+            case "text":
+                return {"input_ids": record.text}
+            case "short":
+                return {name: tensor[:5] for name, tensor in tensors.items()}
+            case "names":
+                return {**tensors, "more": torch.zeros(1)}
+            case "sparse":
+                return {**tensors, "input_ids": tensors["input_ids"].to_sparse()}
+            case "no labels":
+                return {"input_ids": tensors["input_ids"]}
+        raise AssertionError(self.what)
