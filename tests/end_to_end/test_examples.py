@@ -1,4 +1,7 @@
-"""Every example runs as its first lines say, and shows what it claims."""
+"""Every example runs as its first lines say, and shows what it claims.
+
+Those of a framework are run in tests/examples, `train.py` in test_train.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,20 @@ import pytest
 
 from tests.architecture.tree import TOP
 
-EXAMPLES = sorted((TOP / "examples").glob("*.py"))
+RUN_BY = {
+    "accelerate_loop.py": "tests/examples/test_frameworks.py",
+    "hf_trainer.py": "tests/examples/test_frameworks.py",
+    "lightning_fit.py": "tests/examples/test_frameworks.py",
+    "rehearse_and_replay.py": "tests/end_to_end/test_examples.py",
+    "tiny.py": "examples/train.py",  # what the others share
+    "train.py": "tests/end_to_end/test_train.py",
+}
 
 
-def test_there_are_examples() -> None:
-    assert [path.name for path in EXAMPLES] == ["rehearse_and_replay.py"]
+def test_every_example_is_run_by_a_test() -> None:
+    assert sorted(path.name for path in (TOP / "examples").glob("*.py")) == sorted(RUN_BY)
+    for example, test in RUN_BY.items():
+        assert example.removesuffix(".py") in (TOP / test).read_text(), f"{test} runs {example}"
 
 
 def run(name: str, *words: str) -> str:

@@ -1,0 +1,82 @@
+"""What the examples share: text that is on every machine (Python's own library), and a transformer over its bytes."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from dataguard.corpus.build import build_manifest_file
+
+SEQ_LEN = 64
+PAD, VOCABULARY = 256, 257
+
+
+def pieces_of_python(number: int = 800) -> list[str]:
+    """Pieces of SEQ_LEN characters from the sources of Python's library."""
+    text = "".join(path.read_text() for path in sorted(Path(sysconfig.get_path("stdlib")).glob("a*.py")))
+    return [text[i * SEQ_LEN : (i + 1) * SEQ_LEN] for i in range(number)]
+
+
+def manifest_of_python(folder: Path) -> Path:
+    """The same as two shards of JSON lines and their manifest, written where they do not stand yet."""
+    manifest = folder / "M.parquet"
+    if not manifest.exists():
+        shards, pieces = folder / "python", pieces_of_python()
+        shards.mkdir(parents=True, exist_ok=True)
+        for shard in range(2):
+            lines = [json.dumps({"text": piece}) + "\n" for piece in pieces[shard::2]]
+            (shards / f"part-{shard}.jsonl").write_text("".join(lines))
+        build_manifest_file([f"python={shards}"], manifest)
+    return manifest
+
+
+def encode(content: bytes) -> dict[str, Tensor]:
+    """Bytes as ids. Nothing predicts the first one, so it has no label; nor has padding."""
+    ids = torch.tensor(list(content[:SEQ_LEN]), dtype=torch.int64)
+    labels = torch.cat([torch.full((min(1, len(ids)),), -100), ids[1:]])
+    padding = (0, SEQ_LEN - len(ids))
+    return {"input_ids": F.pad(ids, padding, value=PAD), "labels": F.pad(labels, padding, value=-100)}
+
+
+class PythonText(Dataset):
+    """The pieces as a data set like anybody's, for loaders that exist already."""
+
+    def __init__(self) -> None:
+        self.pieces = [piece.encode() for piece in pieces_of_python()]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return encode(self.pieces[index])
+
+
+def sum_of_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Summed over the tokens that have a label: 0 where none has, and not NaN. A model's guess is of the next token."""
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum")
+
+
+class ByteModel(nn.Module):
+    """A causal transformer over bytes: logits of the next one."""
+
+    def __init__(self, width: int = 32, num_layers: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.token = nn.Embedding(VOCABULARY, width)
+        self.place = nn.Embedding(SEQ_LEN, width)
+        block = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.blocks = nn.TransformerEncoder(block, num_layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, VOCABULARY)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """From ids (n, length) to logits (n, length, VOCABULARY)."""
+        length = input_ids.shape[1]
+        hidden = self.token(input_ids) + self.place(torch.arange(length))
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        return self.head(self.blocks(hidden, mask=mask, is_causal=True))

@@ -1,0 +1,60 @@
+"""In the loop of each framework: killed behind a checkpoint and resumed, a run equals the one that nothing broke."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from dataguard.replay.lookup import Lookup
+from dataguard.replay.verify import verify_run
+from dataguard.run.run import Run
+from tests.examples.running import call
+from tests.support.lineage import delivered, lineage, tensors
+
+NUM_STEPS = 14
+SAVED_EVERY = 4
+DIES_IN_STEP = 9  # in the middle of an epoch of six steps, behind the checkpoint of eight
+
+
+PACKAGES = {"hf_trainer": "transformers", "accelerate_loop": "accelerate", "lightning_fit": "lightning"}
+NUM_RANKS = {"accelerate_loop": 2}  # until it is killed; then one rank goes on
+NUM_MICROBATCHES = 2  # of a step, over all ranks
+
+
+@pytest.fixture(scope="module", params=PACKAGES)
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The whole run and the broken one."""
+    name = request.param
+    for package in ("torch", PACKAGES[name]):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed; install dataguard[test]")
+    folder = tmp_path_factory.mktemp(name)
+    whole, broken = folder / "whole", folder / "broken"
+    num_ranks = NUM_RANKS.get(name, 1)
+    kill_at = DIES_IN_STEP * NUM_MICROBATCHES // num_ranks + 1
+    call(name, (broken, NUM_STEPS), num_ranks=num_ranks, kill_at=kill_at)
+    call(name, (whole, NUM_STEPS), (broken, NUM_STEPS))
+    return whole / "run", broken / "run"
+
+
+def test_every_sample_is_that_of_the_unbroken_run(runs: tuple[Path, Path]) -> None:
+    whole, broken = runs
+    samples = delivered(broken)
+    assert {sample[0] for sample in samples} == set(range(NUM_STEPS))
+    assert samples == delivered(whole)
+    assert tensors(broken) == tensors(whole)
+
+
+def test_it_went_on_where_the_checkpoint_stood(runs: tuple[Path, Path]) -> None:
+    whole, broken = runs
+    assert [attempt.fork_step for attempt in lineage(whole)] == [0]
+    assert [attempt.fork_step for attempt in lineage(broken)] == [0, DIES_IN_STEP // SAVED_EVERY * SAVED_EVERY]
+
+
+def test_nothing_is_missing_doubled_or_changed(runs: tuple[Path, Path]) -> None:
+    for path in runs:
+        answer = verify_run(Lookup(Run.open(path)))
+        assert answer.ok, [fault for check in answer.checks for fault in check.faults]
+        assert all(check.checked for check in answer.checks)
