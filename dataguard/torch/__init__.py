@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dataguard.torch.guarded import Guarded as Guarded
+    from dataguard.torch.guarding import guard as guard
     from dataguard.torch.loader import GuardedLoader as GuardedLoader
     from dataguard.torch.microbatch import TensorMicrobatch as TensorMicrobatch
     from dataguard.torch.monitor import Monitor as Monitor
@@ -19,20 +21,24 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ByteTransform": "dataguard.torch.transforms",
+    "Guarded": "dataguard.torch.guarded",
     "GuardedLoader": "dataguard.torch.loader",
     "Monitor": "dataguard.torch.monitor",
     "Record": "dataguard.torch.record",
     "TensorMicrobatch": "dataguard.torch.microbatch",
     "WindowTransform": "dataguard.torch.transforms",
+    "guard": "dataguard.torch.guarding",
 }
 
 __all__ = [
     "ByteTransform",
+    "Guarded",
     "GuardedLoader",
     "Monitor",
     "Record",
     "TensorMicrobatch",
     "WindowTransform",
+    "guard",
 ]
 
 
