@@ -71,7 +71,8 @@ def replay(
     from functools import partial
 
     from dataguard.replay.lookup import Lookup
-    from dataguard.replay.replay import replay_step, skipped_answer, write_samples
+    from dataguard.replay.replay import replay_step, skipped_answer
+    from dataguard.replay.writing import write_samples, write_tensors
     from dataguard.report.replay import render_replay
     from dataguard.report.samples import MOST_SHOWN, notable_samples, render_notable
     from dataguard.report.token_text import token_text
@@ -97,6 +98,8 @@ def replay(
         if out is not None and rebuilt:
             folder = out if len(asked) == 1 else out / f"step={answer.step}"
             output.say(f"{write_samples(answer, rebuilt, folder, spell=spell)} written")
+            if written := write_tensors(answer, rebuilt, folder):
+                output.say(f"{folder}/rank=R/microbatch=M.safetensors written: {len(written):,} files")
         output.answer(answer, render, json=as_json)
         compared = any(microbatch.recorded is not None for microbatch in answer.microbatches)
         least = InputError.exit_code if answer.damage else 0 if compared else AnswerNo.exit_code

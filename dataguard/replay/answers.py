@@ -17,6 +17,7 @@ __all__ = [
     "Placed",
     "ReplayAnswer",
     "ReplayMicrobatch",
+    "ReplayOrigin",
     "ReplaySample",
     "ReplayStatus",
     "SamplePreview",
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 ReplayStatus = Literal["exact", "differs", "skipped", "withheld", "unreadable"]
+ReplayOrigin = Literal["rebuilt", "fetched", "both", "none"]
+"""Where the content comes from: made again from the plan and the shards, read from the batch store, or both, compared
+with each other; none where neither could be had."""
 DeliveryLabel = Literal["live", "abandoned", "unfinished", "planned"]
 
 
@@ -196,9 +200,14 @@ class ReplayMicrobatch(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     microbatch: int
     status: ReplayStatus
-    digest: str
-    """As rebuilt: 16 bytes, hexadecimal."""
+    digest: str | None
+    """As rebuilt or fetched: 16 bytes, hexadecimal; null where only the transform could make what it covers."""
     recorded: str | None
+    made_of: str | None = None
+    """Of the samples as rebuilt or fetched, without what a transform made of them."""
+    origin: ReplayOrigin = "rebuilt"
+    problem: str | None = None
+    """What differs, beside samples; why nothing was compared."""
     samples: tuple[ReplaySample, ...]
 
 
@@ -210,11 +219,14 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None
     attempt: int
     status: ReplayStatus
+    origin: ReplayOrigin = "rebuilt"
+    """``both`` where the store had some of it, ``fetched`` where something could be had from there alone."""
     microbatches: tuple[ReplayMicrobatch, ...]
     skips: tuple[SkippedBy, ...] = ()
     """Where the step was skipped: by which events."""
     damage: tuple[str, ...] = ()
-    """Files of the record that cannot be trusted, so that something went uncompared; the command then ends with 3."""
+    """Files of the record or the store that cannot be trusted, so that something went uncompared; the command then ends
+    with 3."""
     notes: tuple[str, ...] = ()
 
 

@@ -29,7 +29,7 @@ from dataguard.run.events import TransformIdentity
 from dataguard.run.judging import Answers
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX
 
-__all__ = ["compare_microbatch", "without_transform", "worst"]
+__all__ = ["compare_microbatch", "recorded_digest", "without_transform", "worst"]
 
 _ORDER: tuple[ReplayStatus, ...] = ("unreadable", "differs", "exact", "withheld", "skipped")
 
@@ -47,7 +47,7 @@ def without_transform(transform: TransformIdentity) -> str:
     """What is to be said where samples are compared, and the tensors made of them are not."""
     return (
         f"compared sample by sample: the digests of microbatches cover tensors that {transform.name} made, and they "
-        "were rebuilt without their transform"
+        "were rebuilt without their transform (--transform MODULE:NAME gives it)"
     )
 
 
@@ -59,6 +59,7 @@ def compare_microbatch(
     source_names: Sequence[str],
     policy: Policy | None = None,
     of_tensors: bool = False,
+    digest: bytes | None = None,
 ) -> ReplayMicrobatch:
     """Compare one rebuilt microbatch with its records.
 
@@ -69,29 +70,40 @@ def compare_microbatch(
     policy
         Of the attempt: what rule bits mean.
     of_tensors
-        Whether the recorded digest covers tensors that a transform made, which are not rebuilt here: then samples alone
-        are compared.
+        Whether the recorded digest covers tensors that a transform made. Without `digest` samples alone are compared.
+    digest
+        Over those tensors as they were made again; default the digest of the samples, where nothing was made of them.
     """
     by_slot = {int(record["slot"]): record for record in records}
     samples = tuple(
         _sample(rebuilt, i, by_slot.get(slot), manifests, source_names, policy)
         for i, slot in enumerate(rebuilt.planned.slot.tolist())
     )
-    status = worst([sample.status for sample in samples])
-    digest = rebuilt.microbatch.digest.hex()
-    recorded = next(
-        (value.hex() for value in (record["microbatch_digest"].tobytes() for record in records) if any(value)), None
-    )
-    if status in {"exact", "withheld", "skipped"} and not of_tensors and recorded not in {None, digest}:
+    status, problem = worst([sample.status for sample in samples]), None
+    if digest is None and not of_tensors:
+        digest = rebuilt.microbatch.digest
+    recorded = recorded_digest(records)
+    if digest is None:
+        problem = "its digest covers tensors, and is not comparable without the transform"
+    elif status in {"exact", "withheld", "skipped"} and recorded not in {None, digest.hex()}:
         status = "differs"
+        problem = "the tensors made now are not those that were delivered" if of_tensors else None
     return ReplayMicrobatch(
         rank=rebuilt.microbatch.address.rank,
         microbatch=rebuilt.microbatch.address.microbatch,
         status=status,
-        digest=digest,
+        digest=None if digest is None else digest.hex(),
         recorded=recorded,
+        made_of=rebuilt.microbatch.digest.hex(),
+        problem=problem,
         samples=samples,
     )
+
+
+def recorded_digest(records: NDArray[np.void]) -> str | None:
+    """The digest that the records of one microbatch hold, hexadecimal; None where there are none."""
+    values = (record["microbatch_digest"].tobytes() for record in records)
+    return next((value.hex() for value in values if any(value)), None)
 
 
 def _sample(

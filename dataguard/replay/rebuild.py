@@ -14,6 +14,7 @@ from functools import partial
 
 from dataguard.core.address import Address
 from dataguard.core.microbatch import Microbatch
+from dataguard.core.tensors import Tensors
 from dataguard.corpus.contents import slot_contents
 from dataguard.corpus.problems import RowProblem
 from dataguard.corpus.reader import RowReader
@@ -40,6 +41,8 @@ class Rebuilt:
     """By place in the microbatch: rows that cannot be read any more, or that hold other bytes now."""
     answers: Answers | None = None
     """What the gate says of the slots; None in an attempt without a policy."""
+    tensors: Tensors | None = None
+    """What was delivered, where it is known: made again by the transform, or read from the store."""
 
 
 class Rebuilder:

@@ -1,25 +1,33 @@
-"""What was delivered at a step, made again and compared, and written down for whoever wants to look at it?"""
+"""What was delivered at a step: made again and compared with its record, and with the batch store where that has it?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
 
-from numpy.typing import NDArray
-
-from dataguard.errors import WriteFailed
+from dataguard.core.tensors import Tensors, tensors_digest
 from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, SkippedBatch
 from dataguard.replay.compare import compare_microbatch, without_transform, worst
+from dataguard.replay.fetch import Fetched, fetch_step
 from dataguard.replay.lookup import Found, Lookup
 from dataguard.replay.rebuild import Rebuilder, Rebuilt
-from dataguard.run.atomic import publish
-from dataguard.score.registry import SIGNALS
+from dataguard.replay.stored import origin_of, with_store
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["Remake", "Remaking", "replay_step", "skipped_answer"]
 
-__all__ = ["replay_step", "skipped_answer", "write_samples"]
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Remake:
+    """What makes tensors of samples as a transform did."""
+
+    tensors: Callable[[Rebuilt], Tensors]
+    """Of one microbatch whose samples are all there."""
+    notes: tuple[str, ...] = ()
+    """What should be known of it: that it is not the transform that was recorded, for one."""
+
+
+Remaking = Callable[[Rebuilder], Remake | None]
+"""Gives what makes tensors for the attempt of a rebuilder; None where nobody can. Rooms with a framework have one."""
 
 
 def replay_step(
@@ -29,15 +37,24 @@ def replay_step(
     attempt: int | None = None,
     rank: int | None = None,
     roots: Mapping[str, str] | None = None,
+    remaking: Remaking | None = None,
 ) -> tuple[ReplayAnswer, list[Rebuilt]]:
     """Rebuild the step (in the trainer's labels) that a lineage delivered, and compare it with its record.
+
+    Where the batch store has it both are compared; what cannot be rebuilt, since shards are gone, is fetched there.
+
+    Parameters
+    ----------
+    remaking
+        Makes tensors again, where the attempt delivered tensors. Without it their samples are compared, and tensors
+        with those in the store alone.
 
     Returns
     -------
     ReplayAnswer
         With status ``exact``, ``differs``, ``skipped``, ``withheld`` or ``unreadable``.
     list
-        The microbatches as rebuilt, in order of rank and microbatch.
+        The microbatches as rebuilt or fetched, in order of rank and microbatch.
 
     Raises
     ------
@@ -47,31 +64,31 @@ def replay_step(
     found = lookup.find(label, attempt=attempt, rank=rank)
     if isinstance(found, SkippedBatch):
         return skipped_answer(found), []
-    rebuilder = Rebuilder(lookup.run, found.attempt.number, roots=roots)
+    number = found.attempt.number
+    fetched = fetch_step(
+        lookup.run, number, found.step, range(found.attempt.geometry.world_size) if rank is None else [rank]
+    )
+    rebuilder = Rebuilder(lookup.run, number, roots=roots)
     rebuilt: list[Rebuilt] = []
     answers: list[ReplayMicrobatch] = []
+    damage = [*found.records.damage, *fetched.damage]
     try:
-        for microbatch, compared in _compared(rebuilder, found, rank):
+        remake = None if remaking is None or rebuilder.transform is None else remaking(rebuilder)
+        for microbatch, compared, told in _compared(rebuilder, found, rank, fetched, remake):
             rebuilt.append(microbatch)
             answers.append(compared)
+            damage += told
     finally:
         rebuilder.close()
-    unrecorded = sum(1 for each in answers if each.recorded is None)
-    notes = [*found.records.torn, *found.records.damage]
-    if rebuilder.transform is not None:
-        notes.append(without_transform(rebuilder.transform))
-    if unrecorded:
-        notes.append(
-            f"{unrecorded:,} of {len(answers):,} microbatches have no record; they are compared with the manifest"
-        )
     answer = ReplayAnswer(
         step=label,
         batch=lookup.run.label(found.batch.batch),
-        attempt=found.attempt.number,
+        attempt=number,
         status=worst([each.status for each in answers]),
+        origin=origin_of(answers),
         microbatches=tuple(answers),
-        damage=tuple(found.records.damage),
-        notes=tuple(notes),
+        damage=tuple(damage),
+        notes=(*found.records.torn, *damage, *_notes(rebuilder, remake, answers)),
     )
     return answer, rebuilt
 
@@ -83,113 +100,51 @@ def skipped_answer(skipped: SkippedBatch) -> ReplayAnswer:
         batch=skipped.batch,
         attempt=skipped.attempt,
         status="skipped",
+        origin="none",
         microbatches=(),
         skips=skipped.skips,
     )
 
 
-def _compared(rebuilder: Rebuilder, found: Found, rank: int | None) -> Iterator[tuple[Rebuilt, ReplayMicrobatch]]:
+def _notes(rebuilder: Rebuilder, remake: Remake | None, answers: list[ReplayMicrobatch]) -> Iterator[str]:
+    if remake is not None:
+        yield from remake.notes
+    elif rebuilder.transform is not None and any(each.digest is None for each in answers):
+        yield without_transform(rebuilder.transform)
+    unrecorded = sum(1 for each in answers if each.recorded is None)
+    if unrecorded:
+        yield f"{unrecorded:,} of {len(answers):,} microbatches have no record; they are compared with the manifest"
+    fetched = sum(1 for each in answers if each.origin == "fetched")
+    if fetched:
+        yield (
+            f"{fetched:,} of {len(answers):,} microbatches could not be rebuilt and were fetched from the store, "
+            "where they are as recorded"
+        )
+
+
+def _compared(
+    rebuilder: Rebuilder, found: Found, rank: int | None, fetched: Fetched, remake: Remake | None
+) -> Iterator[tuple[Rebuilt, ReplayMicrobatch, list[str]]]:
+    """Each microbatch, what came out of comparing it, and what of the store cannot be trusted."""
     records = found.records.records
+    manifests, source_names = rebuilder.stream.manifest_set, rebuilder.stream.source_names
     for rebuilt in rebuilder.step(found.step, rank=rank):
         address = rebuilt.microbatch.address
         own = records[(records["rank"] == address.rank) & (records["microbatch"] == address.microbatch)]
-        yield (
+        digest = None
+        if remake is not None and not rebuilt.problems:
+            rebuilt = replace(rebuilt, tensors=remake.tensors(rebuilt))
+            assert rebuilt.tensors is not None
+            digest = tensors_digest(rebuilt.microbatch.digest, rebuilt.tensors)
+        compared = compare_microbatch(
             rebuilt,
-            compare_microbatch(
-                rebuilt,
-                own,
-                manifests=rebuilder.stream.manifest_set,
-                source_names=rebuilder.stream.source_names,
-                policy=None if rebuilder.judge is None else rebuilder.judge.policy,
-                of_tensors=rebuilder.transform is not None,
-            ),
+            own,
+            manifests=manifests,
+            source_names=source_names,
+            policy=None if rebuilder.judge is None else rebuilder.judge.policy,
+            of_tensors=rebuilder.transform is not None,
+            digest=digest,
         )
-
-
-def write_samples(
-    answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path, *, spell: Callable[[NDArray[Any]], bytes] | None = None
-) -> Path:
-    """Write ``OUT/samples.parquet``: a row a slot.
-
-    Columns: address, sample, status, digests; what the gate says now (verdict, rules, and a column for each signal of
-    the policy and the headline, in full precision; absent without a policy); the text (bytes) or ids.
-
-    Parameters
-    ----------
-    spell
-        Gives the text of the ids of a window, which is written beside them.
-
-    Raises
-    ------
-    WriteFailed
-        The folder cannot be made or written.
-    """
-    import pyarrow.parquet as pq
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WriteFailed(f"{out} cannot be made", found=error.strerror, todo="name another folder with -o") from error
-    path = out / "samples.parquet"
-    table = _table(answer, rebuilt, spell)
-
-    def write(stream: object) -> None:
-        pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
-
-    publish(path, write, tmp=out)
-    return path
-
-
-def _table(answer: ReplayAnswer, rebuilt: list[Rebuilt], spell: Callable[[NDArray[Any]], bytes] | None) -> pa.Table:
-    import pyarrow as pa
-
-    rows: list[dict[str, Any]] = []
-    windows = any(each.microbatch.ids is not None for each in rebuilt)
-    judged = any(each.answers is not None for each in rebuilt)
-    signals = dict.fromkeys(name for m in answer.microbatches for s in m.samples for name in s.signals or ())
-    for each, compared in zip(rebuilt, answer.microbatches, strict=True):
-        microbatch = each.microbatch
-        for i, sample in enumerate(compared.samples):
-            content: dict[str, Any]
-            if microbatch.ids is None:
-                assert microbatch.records is not None
-                content = {"text": microbatch.records[i]}
-            else:
-                content = {"ids": microbatch.ids[i].tolist()}
-                if spell is not None:
-                    content["text"] = spell(microbatch.ids[i]) if microbatch.lengths[i] else b""
-            rows.append(
-                {
-                    "step": answer.step,
-                    "rank": compared.rank,
-                    "microbatch": compared.microbatch,
-                    "slot": sample.slot,
-                    "position": sample.position,
-                    "source": sample.source,
-                    "shard": sample.shard,
-                    "row": sample.row,
-                    "delivered_shard": sample.delivered.shard if sample.delivered else None,
-                    "delivered_row": sample.delivered.row if sample.delivered else None,
-                    "status": sample.status,
-                    "digest": sample.digest,
-                    "recorded_digest": sample.recorded,
-                    "verdict": sample.verdict,
-                    "rules": sample.rules,
-                    **(sample.signals or {}),
-                    **content,
-                }
-            )
-    integers = ("step", "rank", "microbatch", "slot", "position", "row", "delivered_row")
-    fields = [
-        pa.field(name, pa.int64() if name in integers else pa.string())
-        for name in (
-            *("step", "rank", "microbatch", "slot", "position", "source", "shard", "row"),
-            *("delivered_shard", "delivered_row", "status", "digest", "recorded_digest"),
-        )
-    ]
-    if judged:
-        fields += [pa.field("verdict", pa.string()), pa.field("rules", pa.list_(pa.string()))]
-        fields += [pa.field(name, pa.int64() if SIGNALS[name].whole else pa.float64()) for name in signals]
-    fields += [pa.field("ids", pa.list_(pa.int64()))] if windows else []
-    fields += [pa.field("text", pa.large_binary())] if not windows or spell is not None else []
-    return pa.Table.from_pylist(rows, schema=pa.schema(fields, metadata={"dataguard.samples": "1"}))
+        kept = fetched.kept.get((address.rank, address.microbatch))
+        seen = with_store(rebuilt, compared, kept, own, manifests=manifests, source_names=source_names)
+        yield seen.rebuilt, seen.answer, [] if seen.damage is None else [seen.damage]

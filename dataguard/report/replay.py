@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["render_inspect", "render_log", "render_replay", "render_seen", "render_verify", "render_where"]
 
 _MANY = 64
+_ORIGINS = {
+    "rebuilt": "rebuilt",
+    "fetched": "fetched from the store",
+    "both": "rebuilt and compared with the store",
+    "none": "to be had nowhere",
+}
 
 
 def render_inspect(answer: InspectAnswer | SkippedBatch) -> Iterator[str | Table]:
@@ -93,9 +99,11 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
         for status in dict.fromkeys(s.status for s in samples)
     }
     told = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    origins = [microbatch.origin for microbatch in answer.microbatches]
+    how = ", ".join(f"{origins.count(origin):,} {_ORIGINS[origin]}" for origin in dict.fromkeys(origins))
     yield (
-        f"step {answer.step:,}, attempt {answer.attempt}: {answer.status}; {len(answer.microbatches):,} microbatches, "
-        f"{len(samples):,} samples: {told}"
+        f"step {answer.step:,}, attempt {answer.attempt}: {answer.status}; {len(answer.microbatches):,} microbatches "
+        f"({how}), {len(samples):,} samples: {told}"
     )
     yield from (f"note: {note}" for note in answer.notes)
     wrong = [(m.rank, m.microbatch, sample) for m in answer.microbatches for sample in m.samples if _is_wrong(sample)]
@@ -110,9 +118,11 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
     if len(wrong) > _MANY:
         yield f"... and {len(wrong) - _MANY:,} more (--json lists all)"
     for each in answer.microbatches:
+        where = f"rank {each.rank}, microbatch {each.microbatch}"
         if each.status == "differs" and not any(_is_wrong(sample) for sample in each.samples):
-            where = f"rank {each.rank}, microbatch {each.microbatch}"
-            yield f"{where}: digest {each.recorded} recorded, {each.digest} rebuilt"
+            yield f"{where}: digest {each.recorded} recorded, {each.digest or each.made_of} rebuilt"
+        if each.problem and (each.status == "differs" or each.origin == "fetched"):
+            yield f"{where}: {each.problem}"
 
 
 def render_where(answer: WhereAnswer) -> Iterator[str | Table]:

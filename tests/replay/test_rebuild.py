@@ -12,7 +12,8 @@ import pytest
 from dataguard.replay.answers import ReplayAnswer
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
-from dataguard.replay.replay import replay_step, write_samples
+from dataguard.replay.replay import replay_step
+from dataguard.replay.writing import write_samples
 from tests.replay.conftest import roots_of
 from tests.support.corpora import make_corpus, window_place
 from tests.support.runs import deliver, make_run, slots_of
