@@ -152,14 +152,14 @@ STORE_RECORD = np.dtype(
 
 TELEMETRY_NAME_BYTES = 64
 
-TELEMETRY_RECORD = np.dtype(
-    [
+TELEMETRY_RECORD = packed(
+    (
         ("step", "<u8"),  # counted from 0
         ("time", "<i8"),  # when it was logged: unix time in nanoseconds
-        ("name", f"S{TELEMETRY_NAME_BYTES}"),  # UTF-8, padded with zeros
+        ("name", f"|S{TELEMETRY_NAME_BYTES}"),  # UTF-8, padded with zeros
         ("slot", "<i4"),  # of the global batch; -1 where the value is no sample's
         ("value", "<f8"),
-    ]
+    )
 )
 """One value that the trainer logged; version 1."""
 

@@ -114,8 +114,9 @@ def telemetry_records(
     [(7, b'loss', 2.5), (7, b'lr', 0.001)]
     """
     numbers = np.asarray(values, np.float64)
-    if np.min(steps, initial=0) < 0:
-        raise UsageError(f"step {int(np.min(steps)):,} cannot be", allowed="steps count from 0")
+    lowest = steps if isinstance(steps, int) else int(np.min(steps, initial=0))
+    if lowest < 0:
+        raise UsageError(f"step {lowest:,} cannot be", allowed="steps count from 0")
     records: NDArray[np.void] = np.zeros(numbers.shape, TELEMETRY_RECORD)
     records["step"] = steps
     records["time"] = time_ns
@@ -148,7 +149,6 @@ class TelemetryWriter:
         digests: Mapping[str, str],
         head: tuple[int, str],
         created: str,
-        records_per_frame: int = RECORDS_PER_FRAME,
         fence: Callable[[], None] = _free,
     ) -> Self:
         """Claim the telemetry of (attempt, rank), which nobody can claim again.
@@ -159,8 +159,6 @@ class TelemetryWriter:
             Names of the run.
         run_id, attempt, rank, first_step, digests, head, created
             What the file says about itself, as for `RankWriter.open`.
-        records_per_frame
-            Values a frame.
         fence
             Called before each batch; raises (`WriterConflict`) where a newer attempt has begun.
 
@@ -174,7 +172,7 @@ class TelemetryWriter:
         path = layout.telemetry(attempt, rank)
         header = FramesHeader.of(
             "telemetry",
-            records_per_frame=records_per_frame,
+            records_per_frame=RECORDS_PER_FRAME,
             run_id=run_id,
             attempt=attempt,
             rank=rank,
@@ -255,17 +253,13 @@ class TelemetryWriter:
         self.close()
 
 
-def open_telemetry(
-    run: Run, attempt: int, rank: int, *, fenced: bool = True, records_per_frame: int = RECORDS_PER_FRAME
-) -> TelemetryWriter:
+def open_telemetry(run: Run, attempt: int, rank: int, *, fenced: bool = True) -> TelemetryWriter:
     """Claim the telemetry of a rank of an attempt of a run.
 
     Parameters
     ----------
     fenced
-        Stop once a newer attempt has begun, as a trainer must; whoever brings values from elsewhere need not.
-    records_per_frame
-        Values a frame; more where they come by the thousand.
+        Stop once a newer attempt has begun, as whoever trains must.
 
     Raises
     ------
@@ -290,6 +284,5 @@ def open_telemetry(
         digests={"plan": begun.plan, "attempt": begun.attempt_digest},
         head=(head.number, head.sha256),
         created=datetime.now(UTC).isoformat(timespec="microseconds"),  # noqa: TID251 - for people who read headers
-        records_per_frame=records_per_frame,
         fence=fence(run, attempt) if fenced else _free,
     )

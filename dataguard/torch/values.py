@@ -161,10 +161,9 @@ def take_samples(name: str, losses: Any, num_samples: int) -> Taken:
     if not isinstance(losses, torch.Tensor):
         return Taken(names=names, numbers=losses.astype(np.float64))
     copy = _COPIES.get(losses.device.type)
+    if copy is None:
+        return Taken(names=names, numbers=np.array(losses.tolist(), np.float64))
     with torch.no_grad():
-        if copy is None:
-            numbers = losses.cpu().to(torch.float64, copy=True).numpy()
-            return Taken(names=names, numbers=numbers)
         later = copy(losses.to(torch.float64))
     return Taken(names=names, numbers=np.full(num_samples, np.nan), coming=[(list(range(num_samples)), later)])
 

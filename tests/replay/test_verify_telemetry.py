@@ -10,15 +10,17 @@ from dataguard.replay.answers import VerifyCheck
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.verify import verify_run
 from dataguard.run.run import Run
-from dataguard.run.telemetry import open_telemetry, telemetry_records
+from dataguard.run.telemetry import telemetry_records
 from tests.corpus.making import flip
+from tests.run.recording import open_telemetry_writer
 
 
 @pytest.fixture
 def logged(copy) -> Run:
     run = copy().run
     for attempt, rank in ((1, 0), (1, 1), (3, 1)):
-        with open_telemetry(run, attempt, rank, fenced=False) as writer:
+        # The story's attempts are over, so what they logged is put there as they would have: without a fence.
+        with open_telemetry_writer(run.path, attempt=attempt, rank=rank, run_id=run.run_id) as writer:
             for step in range(30, 34):
                 writer.append(telemetry_records(step, ["loss", "lr"], [step, 0.5], time_ns=1))
     return run
