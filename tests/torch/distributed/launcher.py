@@ -1,8 +1,8 @@
 """Starts the processes of launches: it has imported everything once, and forks as many as are asked for each time.
 
-Run as ``python -m tests.torch.distributed.launcher`` it reads a launch a line, as JSON (folder, world_size, jobs, store,
-seconds). Each process leaves its answers (or its traceback) in a file of the folder. The line it prints holds the exit
-codes; a process that is late is killed, and its code is null.
+Run as ``python -m tests.torch.distributed.launcher`` it reads launches, each a line of JSON: folder, world_size, jobs,
+store, seconds. Each process leaves its answers (or its traceback) in a file of the folder. The line it prints holds the
+exit codes; a process that is late is killed, and its code is null.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from dataguard.core.permute_kernels import permute_bulk
+from dataguard.score.text import score_text
 from tests.torch.distributed.rank import main
 
 
@@ -56,7 +61,14 @@ def launch(order: dict[str, Any]) -> list[int | None]:
     return codes
 
 
+def load_kernels() -> None:
+    """Once, and not in each process; they are serial, so a fork keeps them."""
+    permute_bulk(np.array([100]), np.array([1], dtype=np.uint64), np.array([7]))
+    score_text(pa.array(["a document"]))
+
+
 if __name__ == "__main__":
+    load_kernels()
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(launch(json.loads(line))), flush=True)
