@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from dataguard.audit.overlap_documents import Overlap
+
 __all__ = [
     "SUMMARY_VERSION",
     "AccountOf",
@@ -340,3 +342,5 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: Duplicates
     mixture: Mixture
     drift: Drift | None
+    overlap: Overlap | msgspec.UnsetType = msgspec.UNSET
+    """What it has in common with evaluation data; left out where it was not held against any."""

@@ -3,7 +3,7 @@
 1. Over all parts in order: what is usual in each source (the profile), and what every sample's digest is.
 2. Over all parts in order once more: judge each sample by the policy and the profile (the one that was given, or this
    audit's own), write it down with its verdict, and count.
-3. Merge the digests: duplicates.
+3. Merge the digests: duplicates, and what is in evaluation data too (`against`).
 4. Shard rules over the counts, mixture, drift, account; the page, where one is asked for; the summary is written last.
 
 Everything is a function of the parts and of the header, in bounded memory: interrupted, it is simply done again.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 import numpy as np
 
+from dataguard.audit.against import Against, find_overlap
 from dataguard.audit.documents import AuditSummary
 from dataguard.audit.duplicates import DuplicateFinder, Piece
 from dataguard.audit.duplicates_account import DuplicatesTally
@@ -73,6 +74,8 @@ class Finishing:
     """Told how many of how many samples are done, counting both passes."""
     render: Render | None = None
     """None to write no page."""
+    against: tuple[Against, ...] = ()
+    """Evaluation data that it is held against."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -115,6 +118,10 @@ def finish(finishing: Finishing) -> AuditSummary:
         folder.publish(folder.withhold, judging.run)
         duplicates = DuplicatesTally(manifest)
         folder.publish(folder.duplicates, lambda sink: write_duplicates(sink, _counted(finder, duplicates), names))
+        overlap, may_be_mended = None, any(problem.may_be_mended for problem in first.problems)
+        if finishing.against:
+            overlap, theirs = find_overlap(folder, finder, finishing.job, names, finishing.against)
+            may_be_mended = may_be_mended or theirs
     tally = judging.tally
     folder.publish(
         folder.shards,
@@ -147,6 +154,7 @@ def finish(finishing: Finishing) -> AuditSummary:
             unreachable=finishing.unreachable,
             num_withheld=judging.num_withheld,
             num_withheld_shards=judging.num_withheld_shards,
+            overlap=overlap,
         )
     )
     if finishing.render is not None:
@@ -155,7 +163,7 @@ def finish(finishing: Finishing) -> AuditSummary:
         folder.report.unlink(missing_ok=True)  # one of an answer that this one replaces
     content = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
     folder.publish(folder.summary, content)
-    if not any(problem.may_be_mended for problem in first.problems):
+    if not may_be_mended:
         folder.tidy()  # else whoever goes on, once the storage is mended, has only that to do
     return summary
 

@@ -10,6 +10,7 @@
       withhold.parquet      rows and shards that a plan should leave out
       shards.parquet        the account of every shard, rule by rule
       duplicates.parquet    every record that is there before
+      against/, overlap.parquet  manifests of evaluation data, and every record that is on both sides (`against`)
       profile.json          what is usual in each source
       summary.json          the answer; written last: an audit is complete when it is there
       report.html           the answer as a page
@@ -33,12 +34,26 @@ from dataguard.errors import RunDamaged, UsageError, WriterConflict
 from dataguard.run.atomic import Content, make_folders, publish, remove_durably, write_failed
 from dataguard.run.locks import try_lock
 
-__all__ = ["HEADER_VERSION", "AuditFolder", "AuditHeader", "State"]
+__all__ = ["HEADER_VERSION", "AgainstAsked", "AuditFolder", "AuditHeader", "State"]
 
 HEADER_VERSION = 1
 
 State = Literal["new", "begun", "complete"]
 _PER_FOLDER = 1000
+
+
+class AgainstAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """Evaluation data that the corpus is held against."""
+
+    asked: str
+    """As it was named."""
+    manifest: str
+    """Digest of its manifest."""
+    unreachable: tuple[tuple[str, str], ...] = ()
+    """Paths that its scan could not look into, and why."""
+
+    def __str__(self) -> str:
+        return f"{self.asked} ({self.manifest[:16]})"
 
 
 class AuditHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +90,8 @@ class AuditHeader(msgspec.Struct, frozen=True, kw_only=True):
     task_bytes: int
     signals: dict[str, int]
     """Signal -> version of its definition."""
+    against: tuple[AgainstAsked, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What the corpus is held against; left out where it is nothing."""
 
 
 class AuditFolder:
@@ -93,6 +110,8 @@ class AuditFolder:
         self.duplicates = self.path / "duplicates.parquet"
         self.signals = self.path / "signals"
         self.report = self.path / "report.html"
+        self.against = self.path / "against"
+        self.overlap = self.path / "overlap.parquet"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -206,11 +225,11 @@ class AuditFolder:
         """Numbers of the tasks whose parts are there."""
         return {int(path.stem) for path in (self.work / "parts").glob("*/*.parquet")}
 
-    def forget(self, numbers: Sequence[int]) -> None:
+    def forget(self, parts: Sequence[Path]) -> None:
         """Remove parts that are to be made again, and before them the answer that was made of them."""
-        if not numbers:
+        if not parts:
             return
-        for path in (self.summary, self.report, *sorted(self.signals.glob("*.parquet")), *map(self.part, numbers)):
+        for path in (self.summary, self.report, *sorted(self.signals.glob("*.parquet")), *parts):
             remove_durably(path)
 
     def publish(self, path: Path, content: Content) -> None:
@@ -224,6 +243,7 @@ class AuditFolder:
     def leave(self) -> None:
         """Remove what lies in a folder of which no audit was begun: the manifest."""
         self.manifest.unlink(missing_ok=True)
+        shutil.rmtree(self.against, ignore_errors=True)
         shutil.rmtree(self.work, ignore_errors=True)
 
     def tidy(self) -> None:
@@ -240,7 +260,7 @@ def _shown(value: object, other: object) -> str:
     if isinstance(value, dict) and isinstance(other, dict):
         shown = ", ".join(f"{name} {each}" for name, each in value.items() if other.get(name) != each)
     elif isinstance(value, tuple | list):
-        shown = ", ".join(each if isinstance(each, str) else " ".join(map(str, each)) for each in value)
+        shown = ", ".join(" ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value)
     else:
-        shown = "" if value is None else str(value)
+        shown = "" if value is None or value is msgspec.UNSET else str(value)
     return (shown if len(shown) <= 80 else shown[:77] + "...") or "none"

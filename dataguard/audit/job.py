@@ -42,6 +42,8 @@ class Job:
     """Tokens of a window, the sample of a token shard."""
     vocab_size: int | None = None
     """Without it the signals that need it are not computed."""
+    digests_only: bool = False
+    """Of evaluation data: no signal but the one that tells whether a sample is blank."""
 
     @property
     def kinds(self) -> tuple[SourceKind, ...]:
@@ -55,6 +57,8 @@ class Job:
 
         A reference profile is needed for `length_outlier` alone, which the second half of an audit adds.
         """
+        if self.digests_only:
+            return ("length_words",) if kind == "text" else ("length_tokens",)
         have = {"vocab_size"} if self.vocab_size is not None else set()
         specs = TEXT_SIGNALS if kind == "text" else TOKEN_SIGNALS
         return tuple(spec.name for spec in specs if have.issuperset(spec.needs))

@@ -17,20 +17,20 @@ from pathlib import Path
 
 import msgspec
 
+from dataguard.audit.against import Against, AgainstParts, unread_parts
 from dataguard.audit.documents import SUMMARY_VERSION, AuditSummary
 from dataguard.audit.engines import Content, Engine
 from dataguard.audit.finish import Finishing, Render, finish
-from dataguard.audit.folder import AuditFolder, AuditHeader, State
+from dataguard.audit.folder import AgainstAsked, AuditFolder, AuditHeader, State
 from dataguard.audit.job import Job
+from dataguard.audit.manifests import Scanning, Unreachable, is_manifest, kept_manifest
 from dataguard.audit.mixture import parse_weights
 from dataguard.audit.parts import read_part
 from dataguard.audit.sample import Sample, parse_sample
 from dataguard.audit.tasks import TASK_BYTES, Task, plan_tasks
-from dataguard.corpus.build import BuildProgress, build_manifest_file
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats.protocol import ScanOptions
-from dataguard.corpus.manifest_format import KEY
-from dataguard.corpus.manifest_read import ManifestFile, read_manifest
+from dataguard.corpus.manifest_read import ManifestFile
 from dataguard.corpus.storage import canonical, is_url, readable
 from dataguard.errors import DataguardError, InputError, RunDamaged, UsageError
 from dataguard.gate.gate import Gate
@@ -63,8 +63,10 @@ class AuditRequest:
     seq_len: int = SEQ_LEN
     vocab_size: int | None = None
     weights: Mapping[str, str] = field(default_factory=dict)
+    against: tuple[str, ...] = ()
+    """Evaluation data that the corpus is held against: of each a manifest, or a path to scan."""
     fail_on: tuple[str, ...] = ()
-    """``flag``, ``drift``."""
+    """``flag``, ``drift``, ``overlap``."""
     resume: bool = False
     num_scan_workers: int | None = None
     scan_timeout_seconds: float | None = None
@@ -129,10 +131,19 @@ def run_audit(
     with folder.held():
         state = folder.state(resume=request.resume)
         is_given = len(request.paths) == 1 and is_manifest(request.paths[0])
-        read, unreachable = _manifest(request, folder, progress, is_given=is_given)
+        stands = folder.read_header()
+        read, unreachable = _manifest(request, folder, progress, stands, is_given=is_given)
         try:
+            against = _against(request, folder, progress, stands)
             job, header = _asked(
-                request, read, share, is_given=is_given, profile=profile, baseline=baseline, unreachable=unreachable
+                request,
+                read,
+                share,
+                is_given=is_given,
+                profile=profile,
+                baseline=baseline,
+                unreachable=unreachable,
+                against=against,
             )
         except DataguardError:
             if state == "new":
@@ -140,7 +151,7 @@ def run_audit(
             raise
         manifest, corpus = read.manifest, job.corpus
         folder.begin(header)
-        unread = [] if state == "new" else _unread(folder, state)
+        unread = [] if state == "new" else _unread(folder, state, against)
         if state == "complete" and not unread:
             summary = read_summary(folder.summary)
             if render is not None and not folder.report.exists():
@@ -151,6 +162,8 @@ def run_audit(
         folder.forget(unread)
         tasks = plan_tasks(manifest, task_bytes=request.task_bytes)
         _score(folder, job, tasks, engine, progress)
+        for each in against:
+            _score(each.parts, each.job, each.tasks, engine, progress)
         return finish(
             Finishing(
                 folder=folder,
@@ -162,6 +175,7 @@ def run_audit(
                 profile=profile,
                 baseline=baseline,
                 unreachable=tuple((path, reason) for path, reason in header.unreachable),
+                against=against,
                 progress=progress.judged,
                 render=render,
             )
@@ -176,12 +190,16 @@ def _asked(
     is_given: bool,
     profile: Profile | None,
     baseline: Profile | None,
-    unreachable: tuple[tuple[str, str], ...],
+    unreachable: Unreachable,
+    against: tuple[Against, ...],
 ) -> tuple[Job, AuditHeader]:
     """What is asked for, as a job and as a header; a DataguardError where it does not fit the manifest."""
     manifest = read.manifest
     sample = Sample.of(share, num_blocks=len(manifest.blocks))
-    corpus = Corpus.of(read, request.roots)
+    theirs = {source.name for each in against for source in each.manifest.sources}
+    own = {source.name for source in manifest.sources}
+    roots = {name: root for name, root in request.roots.items() if name in own or name not in theirs}
+    corpus = Corpus.of(read, roots)
     job = Job(corpus=corpus, sample=sample, seq_len=request.seq_len, vocab_size=request.vocab_size)
     names = [source.name for source in manifest.sources]
     parse_weights(request.weights, names)
@@ -195,6 +213,7 @@ def _asked(
         baseline=baseline,
         manifest=manifest.digest,
         unreachable=unreachable,
+        against=against,
     )
 
 
@@ -215,70 +234,56 @@ def read_summary(path: Path) -> AuditSummary:
     return summary
 
 
-def is_manifest(path: str) -> bool:
-    """Whether a file is a manifest: Parquet that says so in its schema. What cannot be opened is none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from dataguard.corpus.storage import open_root
-
-    try:
-        if is_url(path):
-            where, _, name = path.rpartition("/")
-            if not name.endswith(".parquet"):
-                return False
-            with open_root(where).open(name) as file:
-                metadata = pq.read_schema(file).metadata
-        elif Path(path).is_file():
-            metadata = pq.read_schema(path).metadata
-        else:
-            return False
-    except (OSError, ValueError, UsageError, pa.ArrowException):
-        return False
-    return KEY in (metadata or {})
-
-
 def _manifest(
-    request: AuditRequest, folder: AuditFolder, progress: Progress, *, is_given: bool
-) -> tuple[ManifestFile, tuple[tuple[str, str], ...]]:
+    request: AuditRequest, folder: AuditFolder, progress: Progress, stands: AuditHeader | None, *, is_given: bool
+) -> tuple[ManifestFile, Unreachable]:
     """The manifest of an audit, and what its scan could not look into."""
-    if is_given:
-        read = read_manifest(request.paths[0])
-        if not folder.manifest.exists():
-            folder.publish(folder.manifest, _content_of(request.paths[0]))
-        return read, ()
-    if request.roots:
+    if request.roots and not is_given:
         raise UsageError(
             "--root says where the sources of a manifest lie", todo="name paths as NAME=PATH, or build a manifest first"
         )
-    stands = folder.read_header()
-    if stands is not None and folder.manifest.exists():
-        return read_manifest(folder.manifest), stands.unreachable
+    before = None if stands is None else stands.unreachable
+    return kept_manifest(folder, folder.manifest, request.paths, _scanning(request, progress), before=before)
 
-    def tell(done: BuildProgress) -> None:
-        progress.scanned(done.done_bytes, done.total_bytes)
 
-    result, _ = build_manifest_file(
-        request.paths,
-        folder.manifest,
+def _against(
+    request: AuditRequest, folder: AuditFolder, progress: Progress, stands: AuditHeader | None
+) -> tuple[Against, ...]:
+    """The corpora that it is held against."""
+    before = stands.against or () if stands is not None else ()
+    shown = [readable(canonical(asked)) for asked in request.against]
+    if stands is not None and shown != [each.asked for each in before]:
+        raise UsageError(
+            f"the audit in {folder.path} is of something else: against",
+            found=", ".join(shown) or "none",
+            allowed=", ".join(each.asked for each in before) or "none",
+            todo="ask for the same to go on, or name another folder with -o",
+        )
+    found = []
+    for number, asked in enumerate(request.against):
+        parts = AgainstParts(folder=folder, number=number)
+        known = None if stands is None else before[number].unreachable
+        read, unreachable = kept_manifest(folder, parts.manifest, [asked], _scanning(request, progress), before=known)
+        names = {source.name for source in read.manifest.sources}
+        job = Job(
+            corpus=Corpus.of(read, {name: root for name, root in request.roots.items() if name in names}),
+            sample=Sample(),
+            seq_len=request.seq_len,
+            digests_only=True,
+        )
+        tasks = plan_tasks(read.manifest, task_bytes=request.task_bytes)
+        found.append(Against(asked=shown[number], job=job, tasks=tasks, parts=parts, unreachable=unreachable))
+    return tuple(found)
+
+
+def _scanning(request: AuditRequest, progress: Progress) -> Scanning:
+    return Scanning(
         options=request.scan,
         format_name=request.format_name,
         num_workers=request.num_scan_workers,
         timeout_seconds=request.scan_timeout_seconds,
-        progress=tell,
+        tell=progress.scanned,
     )
-    unreachable = tuple((f"{item.source}/{item.path}", item.reason) for item in result.unreachable)
-    return read_manifest(folder.manifest), unreachable
-
-
-def _content_of(path: str) -> bytes:
-    from dataguard.corpus.storage import open_root
-
-    if is_url(path):
-        where, _, name = path.rpartition("/")
-        with open_root(where).open(name) as file:
-            return file.read()
-    return Path(path).read_bytes()
 
 
 def _header(
@@ -289,7 +294,8 @@ def _header(
     profile: Profile | None,
     baseline: Profile | None,
     manifest: str,
-    unreachable: tuple[tuple[str, str], ...],
+    unreachable: Unreachable,
+    against: tuple[Against, ...],
 ) -> AuditHeader:
     names = [name for kind in job.kinds for name in job.signals(kind)]
     names += ["length_outlier"] if "text" in job.kinds else []
@@ -311,6 +317,11 @@ def _header(
         fail_on=tuple(sorted(set(request.fail_on))),
         task_bytes=request.task_bytes,
         signals={name: spec.version for name, spec in SIGNALS.items() if name in names},
+        against=tuple(
+            AgainstAsked(asked=each.asked, manifest=each.manifest.digest, unreachable=each.unreachable)
+            for each in against
+        )
+        or msgspec.UNSET,
     )
 
 
@@ -331,15 +342,21 @@ def _profile(path: Path | None) -> Profile | None:
     return read_profile(content)
 
 
-def _unread(folder: AuditFolder, state: State) -> list[int]:
+def _unread(folder: AuditFolder, state: State, against: Sequence[Against]) -> list[Path]:
     """The parts of blocks that could not be read, and that whoever goes on reads again: they may have been mended."""
-    if state == "complete" and not read_summary(folder.summary).account.unreadable:
-        return []
-    parts = ((number, read_part(folder.part(number)).document) for number in sorted(folder.parts_done()))
-    return [number for number, document in parts if any(problem.may_be_mended for problem in document.problems)]
+    if state == "complete":
+        summary = read_summary(folder.summary)
+        overlap = summary.overlap or None
+        if not summary.account.unreadable and not (overlap and any(each.unreadable for each in overlap.evaluation)):
+            return []
+    parts = [folder.part(number) for number in sorted(folder.parts_done())]
+    unread = [path for path in parts if any(problem.may_be_mended for problem in read_part(path).document.problems)]
+    return [*unread, *(path for each in against for path in unread_parts(each))]
 
 
-def _score(folder: AuditFolder, job: Job, tasks: Sequence[Task], engine: Engine, progress: Progress) -> None:
+def _score(
+    folder: AuditFolder | AgainstParts, job: Job, tasks: Sequence[Task], engine: Engine, progress: Progress
+) -> None:
     """Do the tasks that are left."""
     done = folder.parts_done()
     left = [task for task in tasks if task.number not in done]

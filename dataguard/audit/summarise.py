@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.audit.against import OverlapReasons, overlap_reasons
 from dataguard.audit.damage import damaged_shards
 from dataguard.audit.documents import (
     AuditSummary,
@@ -33,6 +35,7 @@ from dataguard.audit.folder import AuditHeader
 from dataguard.audit.job import Job
 from dataguard.audit.mixture import mixture_of, parse_weights
 from dataguard.audit.outputs import Names
+from dataguard.audit.overlap_documents import Overlap
 from dataguard.audit.parts import Problem
 from dataguard.audit.rules_account import rule_accounts
 from dataguard.audit.tally import Tally
@@ -81,6 +84,8 @@ class Facts:
     unreachable: Sequence[tuple[str, str]]
     num_withheld: int
     num_withheld_shards: int
+    overlap: Overlap | None = None
+    """What is in evaluation data too; None where it was not held against any."""
 
 
 def summarise(facts: Facts) -> AuditSummary:
@@ -104,12 +109,16 @@ def summarise(facts: Facts) -> AuditSummary:
     drift = None
     if facts.baseline is not None:
         drift = drift_of(facts.profile, facts.baseline, sample=Fraction(facts.header.sample))
-    verdict, exit_code, reasons = _verdict(facts, rules, damaged, unreachable, unbalanced, drift)
+    shared = overlap_reasons(facts.overlap, fail="overlap" in facts.header.fail_on)
+    verdict, exit_code, reasons = _verdict(
+        facts, rules, damaged, unreachable, [*unbalanced, *shared.broken], drift, shared
+    )
     weights = parse_weights(facts.header.weights, facts.names.sources)
     withheld_bytes = dict(zip(facts.names.sources, facts.tally.withheld_bytes.tolist(), strict=True))
     mixture = mixture_of(sources, withheld_bytes, weights)
     remarks = [
         *(drift_told(drift) if drift is not None else ()),
+        *shared.remarks,
         *([facts.policy.warning] if facts.policy.warning else ()),
         *(f"policy {facts.policy.name}, {problem.told()}" for problem in facts.gate.remarks),
         *_idle(rules),
@@ -144,6 +153,7 @@ def summarise(facts: Facts) -> AuditSummary:
         duplicates=facts.duplicates.account(facts.names, facts.tally.blank),
         mixture=mixture,
         drift=drift,
+        overlap=facts.overlap or msgspec.UNSET,
     )
 
 
@@ -262,6 +272,7 @@ def _verdict(
     unreachable: Sequence[DamagedShard],
     unbalanced: Sequence[str],
     drift: Drift | None,
+    shared: OverlapReasons,
 ) -> tuple[str, int, list[str]]:
     reasons = list(unbalanced)
     if damaged:
@@ -276,6 +287,7 @@ def _verdict(
     ]
     if drift is not None and drift.drifted and "drift" in facts.header.fail_on:
         failed.append("the corpus has drifted from the baseline")
+    failed += shared.failed
     nothing = not any(rule.evaluated for rule in rules if rule.scope == "sample")
     if nothing:
         scored = int(facts.tally.scored.sum())

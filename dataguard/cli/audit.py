@@ -32,6 +32,12 @@ __all__ = ["audit"]
 @click.option("--policy", default="default", show_default=True, metavar="NAME|FILE", help="What is judged, and how.")
 @click.option("--profile", type=PATH, help="What outliers are judged by: profile.json of an audit.  [default: its own]")
 @click.option("--baseline", type=PATH, help="Tell the drift against profile.json of an earlier audit.")
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="M|PATH",
+    help="Evaluation data, a manifest or a path: which of its records are in the corpus? Repeatable.",
+)
 @click.option("--sample", default="100%", show_default=True, metavar="SHARE", help="Look at a keyed share: 1%, 1/50.")
 @click.option(
     "--workers",
@@ -44,9 +50,9 @@ __all__ = ["audit"]
 @click.option("--resume", is_flag=True, help="Go on where it was interrupted, or storage failed it.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["flag", "drift"]),
+    type=click.Choice(["flag", "drift", "overlap"]),
     multiple=True,
-    help="Fail on flag rules beyond their allowance, on drift, too. Repeatable.",
+    help="Fail on flag rules beyond their allowance, on drift, on --against, too. Repeatable.",
 )
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Token ids lie below it; without it, rules are skipped.")
 @click.option("--seq-len", type=click.IntRange(min=1), help="Tokens of a window of token shards.  [default: 2048]")
@@ -65,6 +71,7 @@ def audit(
     policy: str,
     profile: Path | None,
     baseline: Path | None,
+    against: tuple[str, ...],
     sample: str,
     num_workers: int | None,
     engine: str,
@@ -88,7 +95,7 @@ def audit(
 
     PATHS are one manifest, or folders, files, patterns and URLs, which are scanned first. The folder then holds
     signals/, withhold.parquet (rehearse --withhold takes it), duplicates.parquet, shards.parquet, profile.json,
-    report.html, and summary.json, which --json prints.
+    report.html, and summary.json, which --json prints; overlap.parquet with --against.
 
     Example: dataguard audit M.parquet -o AUDIT --baseline OLD/profile.json
     """
@@ -109,6 +116,7 @@ def audit(
         roots=roots,
         profile=profile,
         baseline=baseline,
+        against=against,
         sample=sample,
         seq_len=SEQ_LEN if seq_len is None else seq_len,
         vocab_size=vocab_size,

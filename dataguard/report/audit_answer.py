@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dataguard.audit.documents import AuditSummary, Drift
+    from dataguard.audit.overlap_documents import Overlap
 
 __all__ = ["render_audit"]
 
@@ -49,6 +50,8 @@ def render_audit(summary: AuditSummary) -> Iterator[str | Table]:
         f"{duplicates.copies:,} of {duplicates.records:,} records ({duplicates.share_of_records:.2%}) are copies of an "
         f"earlier one; {duplicates.blank:,} are blank"
     )
+    if summary.overlap:
+        yield from _overlap(summary.overlap)
     if summary.drift is not None:
         yield from _drift(summary.drift)
     shards = f", {summary.num_withheld_shards:,} of them whole shards" if summary.num_withheld_shards else ""
@@ -121,6 +124,27 @@ def _worst(summary: AuditSummary) -> Table:
     ]
     headings = ("worst shards", "scored", "withheld", "flagged", "proposed by")
     return table(headings, rows, right=("scored", "withheld", "flagged"))
+
+
+def _overlap(overlap: Overlap) -> Iterator[str | Table]:
+    yield (
+        f"in the evaluation data, too: {overlap.records:,} records ({overlap.share_of_records:.2%}); of the evaluation "
+        f"data {overlap.evaluation_records:,} records are in the corpus (compared: {overlap.compared})"
+    )
+    headings = ("evaluation source", "against", "records", "compared", "in the corpus", "share")
+    rows = [
+        (each.source, each.against, each.records, each.compared, each.overlapping, f"{each.share_of_records:.2%}")
+        for each in overlap.evaluation
+    ]
+    yield table(headings, rows, right=headings[2:])
+    yield from (
+        f"  {printable(pair.source)} has {pair.records:,} records of {printable(pair.evaluation_source)}, which has "
+        f"{pair.evaluation_records:,} of its"
+        for pair in overlap.by_source[:_FEW]
+    )
+    yield from (
+        f"  {printable(each.shard)} of {printable(each.against)}: {printable(each.reason)}" for each in overlap.unread
+    )
 
 
 def _drift(drift: Drift) -> Iterator[str | Table]:
