@@ -45,7 +45,13 @@ StartMethod = Literal["forkserver", "spawn", "fork"]
 
 _POLL_SECONDS = 1.0
 _JOINED_SECONDS = 5.0
-_PRELOADED = ["dataguard.torch.feeding"]
+_PRELOADED = [
+    "dataguard.torch.feeding",
+    "dataguard.core.permute_kernels",
+    "dataguard.gate.gate",
+    "dataguard.score.text",
+    "dataguard.score.tokens",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

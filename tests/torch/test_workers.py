@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -184,3 +185,45 @@ def test_a_killed_parent_leaves_no_orphan(documents: Corpus, tmp_path: Path, sta
     assert verify_run(lookup).ok
     assert lookup.complete[1] == 3  # of step 3 one microbatch was handed over
     assert len(lookup.index.step(1, 3, num_ranks=1).records) == 2
+
+
+CTRL_C = """
+import signal, sys
+from dataguard.run.run import Run
+from tests.torch.making import loader_of
+
+if __name__ == "__main__":
+    told = []
+    signal.signal(signal.SIGINT, lambda *_: told.append(1))
+    with loader_of(Run.open(sys.argv[1]), num_workers=2, prefetch_factor=1, steps=9, start_method="fork") as loader:
+        for microbatch in loader:
+            if microbatch.step == 1 and not told:
+                print("ready", flush=True)
+                while not told:
+                    signal.pause()
+        print(loader.state_dict()["next_step"], flush=True)
+"""
+
+
+def test_ctrl_c_is_for_the_trainer_to_answer(documents: Corpus, tmp_path: Path) -> None:
+    """A terminal tells all processes; a trainer that wants to end its work finds its workers there."""
+    a_run(tmp_path / "run", documents)
+    script = tmp_path / "train.py"
+    script.write_text(CTRL_C)
+    parent = subprocess.Popen(
+        [sys.executable, "-W", "error", script, tmp_path / "run"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        os.killpg(parent.pid, signal.SIGINT)
+        out, err = parent.communicate(timeout=60)
+    finally:
+        parent.kill()
+        parent.wait(30)
+    assert (parent.returncode, out, err) == (0, "9\n", "")
