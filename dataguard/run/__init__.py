@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dataguard.run.launch import AttemptRequest, environment_launch_id
     from dataguard.run.layout import Layout
     from dataguard.run.run import Run
+    from dataguard.run.telemetry_reading import read_telemetry, telemetry_of_lineage
     from dataguard.run.writer import RankWriter
 
 __all__ = [
@@ -36,9 +37,11 @@ __all__ = [
     "fence",
     "join_attempt",
     "quarantine",
+    "read_telemetry",
     "release",
     "revoke",
     "skip",
+    "telemetry_of_lineage",
 ]
 
 _HOMES = {
@@ -55,9 +58,11 @@ _HOMES = {
     "fence": "join",
     "join_attempt": "join",
     "quarantine": "amend",
+    "read_telemetry": "telemetry_reading",
     "release": "amend",
     "revoke": "amend",
     "skip": "amend",
+    "telemetry_of_lineage": "telemetry_reading",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import weakref
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from dataguard.errors import UsageError
+from dataguard.torch import values
 from dataguard.torch.values import take, take_samples
 from tests.torch.later import FakeDevice
 
@@ -169,3 +171,44 @@ def test_losses_of_samples_come_from_a_device(monkeypatch: pytest.MonkeyPatch) -
     assert taken.settle().tolist()[0] == 1.0
     assert math.isnan(taken.numbers[1])
     assert device.waited_for == 1
+
+
+def test_a_cuda_device_is_asked_for_a_copy_and_an_event_in_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without such a device at hand: what is asked of it, and that nothing waits before the numbers are wanted."""
+    asked: list[str] = []
+    real_empty, real_copy = torch.empty, torch.Tensor.copy_
+
+    class Event:
+        arrived = False
+
+        def record(self) -> None:
+            asked.append("record")
+
+        def query(self) -> bool:
+            return self.arrived
+
+        def synchronize(self) -> None:
+            asked.append("synchronize")
+
+    def empty(*shape, dtype, pin_memory):
+        assert pin_memory
+        return real_empty(*shape, dtype=dtype)
+
+    def copy(host, tensor, *, non_blocking):
+        assert non_blocking
+        asked.append("copy")
+        return real_copy(host, tensor)
+
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch.Tensor, "copy_", copy)
+    monkeypatch.setitem(values._COPIES, "cpu", values._COPIES["cuda"])
+    taken = take({"loss": torch.tensor(2.5), "lr": 0.1, "norm": torch.tensor(3)})
+    assert asked == ["copy", "record"]
+    assert not taken.ready()
+    monkeypatch.setattr(Event, "arrived", True)
+    assert taken.ready()
+    assert asked == ["copy", "record"]
+    assert taken.settle().tolist() == [2.5, 0.1, 3.0]
+    assert asked == ["copy", "record", "synchronize"]
