@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, SupportsIndex
+
+import torch
 
 from dataguard.core.address import Address
 from dataguard.errors import UsageError
@@ -19,6 +21,7 @@ from dataguard.run.run import Run
 from dataguard.torch.sink import Sink
 from dataguard.torch.standing import Delivers, Standing
 from dataguard.torch.values import Taken, Value, take, take_samples
+from dataguard.torch.watching import Watch, watch
 
 __all__ = ["DATA_WAIT", "Monitor"]
 
@@ -95,6 +98,7 @@ class Monitor:
         self._standing = Standing(run, rank, loader, ahead)
         self._every = every
         self._sink = Sink(self._standing.run)
+        self._watches: list[Watch] = []
         self._waited: tuple[int, int, int] | None = None
         """Attempt, step and number of microbatches of which the wait was written last."""
         # Who drops a monitor, or ends without closing it, loses nothing: what is still on its way is waited for.
@@ -193,6 +197,46 @@ class Monitor:
         """
         self._put([self._standing.step_of(step)], take(values))
 
+    def watch(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+        *,
+        every: int = 100,
+        step: Callable[[], int] | None = None,
+        logits: Callable[[Any], torch.Tensor | None] | None = None,
+    ) -> Watch:
+        """Sample what goes on inside a model, every so many steps: see `dataguard.torch.watching`.
+
+        Parameters
+        ----------
+        model
+            The module that the training loop calls (the wrapper, where there is one).
+        optimizer
+            One, several, or none: without one nothing about updates is sampled.
+        every
+            Steps whose label is a multiple of this are sampled, whatever the monitor's own `every` says.
+        step
+            Gives the step that the model is trained on now, as the trainer calls it. Default: `step_in_hand`; a trainer
+            that fetches the next batch ahead must say it.
+        logits
+            Finds the logits in what the model gives, or says None. Default: its ``logits``, else its first tensor of
+            two or more dimensions.
+
+        Returns
+        -------
+        Watch
+            The handle: `remove` takes every hook off, its ``notes`` say what cannot be seen. `close` removes it, too.
+
+        Raises
+        ------
+        UsageError
+            `every` cannot be, or something is no module or optimizer.
+        """
+        watched = watch(self, model, optimizer, every=every, step=step, logits=logits)
+        self._watches.append(watched)
+        return watched
+
     def _put(self, steps: list[int], taken: Taken, *, slots: range | None = None, with_wait: bool = False) -> None:
         attempt, progress = self._standing.attempt, self._standing.progress
         if with_wait and progress is not None and progress.step is not None:
@@ -223,6 +267,9 @@ class Monitor:
         WriteFailed
             The disk did not take it.
         """
+        for watched in self._watches:
+            watched.remove()
+        self._watches.clear()
         self._sink.close()
         self._let_go.detach()
 
