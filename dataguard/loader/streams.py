@@ -7,13 +7,23 @@ before it is handed over.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dataguard.core.address import Geometry
+from dataguard.errors import UsageError
 from dataguard.loader.loader import Loader
 from dataguard.run.streams import NamedStream
 
-__all__ = ["stream_loader"]
+__all__ = ["evaluation_settings", "stream_loader"]
+
+_FIXED = frozenset(
+    (
+        *("steps", "epochs", "from_step", "parent", "global_batch", "corpus", "weights", "policy", "profile"),
+        *("vocab_size", "steps_per_epoch"),
+    )
+)
+"""What a stream has once and for all."""
 
 
 def stream_loader(
@@ -21,8 +31,6 @@ def stream_loader(
     *,
     geometry: Geometry | None = None,
     rank: int = 0,
-    at_step: int | None = None,
-    at_attempt: int | None = None,
     **settings: Any,
 ) -> Loader:
     """One evaluation of a stream, as an iterator of the microbatches of one rank.
@@ -34,13 +42,12 @@ def stream_loader(
         batches. Default: one rank, a microbatch a step.
     rank
         This rank.
-    at_step, at_attempt
-        Where the training stands, in the trainer's labels: recorded, and the same on all ranks. Default: what a loader
-        of this process and rank was handed last; else nothing is recorded of it.
     settings
-        As `Loader` takes them: launch_id (it may be that of the training), num_threads, prefetch, on_unreadable, roots,
-        cache_bytes, join_timeout_seconds, fsync, peers. A row that cannot be read is masked, unless `on_unreadable` is
-        ``halt``.
+        at_step and at_attempt say where the training stands, in the trainer's labels: recorded, and the same on all
+        ranks. Default: what a loader of this process and rank was handed last; else nothing is recorded of it. All
+        others are as `Loader` takes them: launch_id (it may be that of the training), num_threads, prefetch,
+        on_unreadable, roots, cache_bytes, join_timeout_seconds, fsync, peers. A row that cannot be read is masked,
+        unless `on_unreadable` is ``halt``.
 
     Raises
     ------
@@ -49,17 +56,32 @@ def stream_loader(
     UsageError
         A setting that would change what the stream gives.
     """
-    fixed = sorted(
-        {"steps", "epochs", "from_step", "parent", "global_batch", "corpus", "weights", "policy"} & {*settings}
-    )
-    if fixed:
-        from dataguard.errors import UsageError
+    if geometry is None:
+        geometry = Geometry(world_size=1, microbatch_size=stream.plan.global_batch)
+    return Loader(stream.run, geometry=geometry, rank=rank, **evaluation_settings(stream, settings, rank=rank))
 
+
+def evaluation_settings(stream: NamedStream, settings: Mapping[str, Any], *, rank: int | None) -> dict[str, Any]:
+    """Settings of a loader over ``stream.run`` that evaluates the stream; for adapters.
+
+    Parameters
+    ----------
+    settings
+        As they were given: those of a `Loader`, and at_step and at_attempt.
+    rank
+        Of this process; None where it is not known yet.
+
+    Raises
+    ------
+    UsageError
+        A setting that would change what the stream gives.
+    """
+    fixed = sorted(_FIXED & {*settings})
+    if fixed:
         raise UsageError(
             f"{', '.join(fixed)} cannot be given for an evaluation: stream {stream.name!r} is a fixed set",
             todo="add another stream, under another name",
         )
-    if geometry is None:
-        geometry = Geometry(world_size=1, microbatch_size=stream.plan.global_batch)
-    told = stream.loader_settings(rank=rank, at_step=at_step, at_attempt=at_attempt)
-    return Loader(stream.run, geometry=geometry, rank=rank, **told, **settings)
+    given = dict(settings)
+    at = stream.at(given.pop("at_step", None), given.pop("at_attempt", None), rank=rank)
+    return {**given, "evaluation": at, **stream.end_settings}

@@ -28,6 +28,7 @@ from dataguard.run.events import AttemptBegun, EvaluatedAt, Event, StreamAdded, 
 from dataguard.run.journal import JournalRead
 from dataguard.run.layout import Layout
 from dataguard.run.policies import GateChoice
+from dataguard.run.progress import Progress
 from dataguard.run.stream_plan import stream_plan
 
 if TYPE_CHECKING:
@@ -132,9 +133,13 @@ class NamedStream:
             if isinstance(entry.event, AttemptBegun)
         )
 
-    def at(self, step: int | None, attempt: int | None = None, *, rank: int = 0) -> EvaluatedAt:
-        """Where the training stands: as told, else as a loader of this process and rank has come; steps by label."""
-        progress = self.parent.progress.get(rank)
+    def at(self, step: int | None, attempt: int | None = None, *, rank: int | None = 0) -> EvaluatedAt:
+        """Where the training stands: as told (the step by its label), else as a loader of this process has come.
+
+        Of a rank that is not known, as the farthest of them.
+        """
+        known = self.parent.progress
+        progress = known.get(rank) if rank is not None else max(known.values(), key=_reached, default=None)
         told = None if progress is None else progress.step
         if step is not None:
             told = self.parent.step(step)
@@ -146,16 +151,10 @@ class NamedStream:
             attempt = tree.owner(told)
         return EvaluatedAt(attempt=attempt, step=told)
 
-    def loader_settings(
-        self, *, rank: int = 0, at_step: int | None = None, at_attempt: int | None = None
-    ) -> dict[str, Any]:
-        """What a `Loader` over `run` has to be told so that it evaluates this stream; for adapters."""
-        once = self.identity.num_steps is None
-        return {
-            "evaluation": self.at(at_step, at_attempt, rank=rank),
-            "epochs": 1 if once else None,
-            "steps": self.identity.num_steps,
-        }
+    @property
+    def end_settings(self) -> dict[str, int | None]:
+        """What tells a `Loader` over `run` where an evaluation ends."""
+        return {"epochs": 1 if self.identity.num_steps is None else None, "steps": self.identity.num_steps}
 
     def loader(self, **settings: Any) -> Any:
         """One evaluation, as an iterator of the microbatches of one rank; see `dataguard.loader.streams`."""
@@ -164,6 +163,10 @@ class NamedStream:
     def guarded(self, **settings: Any) -> Any:
         """One evaluation for PyTorch: a `dataguard.torch.GuardedLoader`, with its settings."""
         return _adapter("guarded")(self, **settings)
+
+
+def _reached(progress: Progress) -> int:
+    return -1 if progress.step is None else progress.step
 
 
 def _adapter(name: str) -> Any:

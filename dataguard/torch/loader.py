@@ -12,6 +12,7 @@ rank's part of the stream and records what it hands over; above it, whatever tra
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -23,8 +24,10 @@ from dataguard.errors import UsageError
 from dataguard.gate.account import Account
 from dataguard.loader.feed import Fed
 from dataguard.loader.loader import Loader
+from dataguard.loader.streams import evaluation_settings
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.run import Run
+from dataguard.run.streams import NamedStream
 from dataguard.torch.making import Collate, Recipe, Transform
 from dataguard.torch.microbatch import TensorMicrobatch
 from dataguard.torch.place import place_of
@@ -50,7 +53,7 @@ class GuardedLoader:
     Parameters
     ----------
     run
-        The run that is read and recorded.
+        The run that is read and recorded; or a named stream of one, which each `iter()` evaluates from its beginning.
     geometry
         World size and microbatch size, the same on all ranks.
     rank
@@ -85,7 +88,8 @@ class GuardedLoader:
     settings
         Further settings of `dataguard.Loader`: steps, epochs, from_step, parent, launch_id, on_unreadable, cache_bytes,
         roots, global_batch, corpus, weights, policy, profile, vocab_size, join_timeout_seconds, fsync, store,
-        store_budget_bytes, store_queue_bytes.
+        store_budget_bytes, store_queue_bytes. Of a stream: at_step, at_attempt, where the training stands; without
+        them, and at every further evaluation, as far as a loader of this process has come.
 
     Raises
     ------
@@ -114,7 +118,7 @@ class GuardedLoader:
 
     def __init__(
         self,
-        run: Run,
+        run: Run | NamedStream,
         *,
         geometry: Geometry,
         rank: int | None = None,
@@ -139,12 +143,17 @@ class GuardedLoader:
         _at_least(num_workers=(num_workers, 0), prefetch_factor=(prefetch_factor, 1))
         if steps_per_epoch is not None:
             _at_least(steps_per_epoch=(steps_per_epoch, 1))
-        self.run = run
+        self._stream = run if isinstance(run, NamedStream) else None
+        self._stands = "at_step" in settings or "at_attempt" in settings
+        if isinstance(run, NamedStream):
+            of_runs = {} if steps_per_epoch is None else {"steps_per_epoch": steps_per_epoch}
+            settings = evaluation_settings(run, {**settings, **of_runs}, rank=rank)
+        self.run = run = run.run if isinstance(run, NamedStream) else run
         self.geometry = geometry
         self.steps_per_epoch = steps_per_epoch
         self._persistent_workers = persistent_workers
         self._global_batch: int | None = settings.get("global_batch")
-        self._num_steps: int | None = settings.get("steps")
+        self._num_steps: int | None = settings.get("steps") if self._stream is None else self._stream.num_steps
         recipe = Recipe(
             transform=_transform_of(run, transform, ignore_index),
             collate=collate,
@@ -170,7 +179,8 @@ class GuardedLoader:
         )
         with place.announcing():
             self._replica = place.replica(replica, pin_memory=pin_memory and _accelerator())
-            self.loader = Loader(
+            self._open = partial(
+                Loader,
                 run,
                 geometry=geometry,
                 rank=place.rank,
@@ -185,12 +195,16 @@ class GuardedLoader:
                 named=_named,
                 **settings,
             )
+            self.loader = self._open()
         """Walks and records."""
 
     # -- handing over
 
     def __iter__(self) -> Iterator[TensorMicrobatch]:
         """What is left of the stretch of `steps_per_epoch` in hand; at its end, the next one."""
+        if self._stream is not None and not (self._stands and self.attempt is None):
+            self.loader.close()
+            self.loader = self._open(evaluation=self._stream.at(None, rank=self.rank))
         return _Stretch(self)
 
     def take_step(self) -> list[TensorMicrobatch]:
@@ -233,6 +247,8 @@ class GuardedLoader:
 
     def _planned_sizes(self) -> tuple[int, ...]:
         """Batch sizes that are planned, in order; an attempt may have changed them, so all plans count."""
+        if self._stream is not None:
+            return (self._stream.plan.global_batch,)
         plans = [self.run.plan, *(self.run.plan_of(number) for number in self.run.attempts().numbers)]
         return tuple(dict.fromkeys(entry.size for plan in plans for entry in plan.document.batch_sizes))
 
