@@ -103,6 +103,11 @@ class Beginning:
         """
         if self._run is not None:
             return self._run
+        with self.place.announcing():
+            self._run = self._opened(batch_size)
+        return self._run
+
+    def _opened(self, batch_size: int) -> Run:
         global_batch = batch_size * self.accumulate * self.place.world_size
         plan = given_plan(num_rows=self._num_rows, global_batch=global_batch, first_label=self._first_label)
         if isinstance(self._given, Run):
@@ -113,12 +118,14 @@ class Beginning:
             run = self._create(plan)
         _require_same(run, plan)
         self._gate = self._gate.over(run.gate)
-        self._run = run
         return run
 
     def _create(self, plan: Plan) -> Run:
         # Created without a policy: each attempt says what judges it, and what one of them says the next goes by.
-        return Run.create(self._path, plan)
+        try:
+            return Run.create(self._path, plan)
+        except AttemptError:
+            return Run.open(self._path)  # another rank was first, with another size of a batch: told when both begin
 
     def agreed_size(self, known: int | None, batch: Any, rows: Any, naming: Naming) -> int:
         """The most samples of a batch: as known, else the largest first batch of all ranks."""
@@ -147,8 +154,7 @@ class Beginning:
     ) -> Walk:
         """Begin the attempt as rank 0, or join it, and open this rank's record."""
         place = self.place
-        with place.announcing():
-            run = self.open(batch_size)
+        run = self.open(batch_size)
         geometry = Geometry(world_size=place.world_size, microbatch_size=batch_size)
         if state is not None and state.attempt == 0:
             state, start_step = None, None  # taken before the first batch: a fresh start
