@@ -23,6 +23,7 @@ from dataguard.cli.options import (
     step_option,
 )
 from dataguard.cli.streams import opened, stream_option
+from dataguard.cli.transforming import remaking_of
 from dataguard.errors import AnswerNo, InputError
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ __all__ = ["replay"]
 @out_option(
     "A folder for samples.parquet: address, shard, row, status, digests, verdict, signals, text or ids.", required=False
 )
+@click.option(
+    "--transform",
+    metavar="MODULE:NAME",
+    help="What made tensors of the samples, to make them again; it is imported. Those of dataguard need not be named.",
+)
+@click.option("--collate", metavar="MODULE:NAME", help="What put them together, where the attempt had its own.")
 @tokenizer_option
 @root_option
 @cache_dir_option
@@ -55,11 +62,16 @@ def replay(
     rank: int | None,
     attempt: int | None,
     out: Path | None,
+    transform: str | None,
+    collate: str | None,
     tokenizer: Path | None,
     roots: dict[str, Path],
     as_json: bool,
 ) -> int:
     """Rebuild a step from plan and shards, and compare every digest and verdict with what was recorded.
+
+    What the batch store has is compared as well, and fetched where shards are gone. Tensors that a transform made are
+    made again, and compared bit by bit, where it is known; else their samples are compared alone.
 
     Samples that differ, or that the gate says anything of, are shown with what they hold.
 
@@ -88,11 +100,12 @@ def replay(
         if notable := notable_samples(answer):
             yield from render_notable(looks.at(answer.attempt, notable[:MOST_SHOWN]), len(notable))
 
+    remaking = remaking_of(transform, collate)
     asked = list(asked_steps(lookup, step, batch, attempt))
     code = 0
     for each in asked:
         if isinstance(each, int):
-            answer, rebuilt = replay_step(lookup, each, attempt=attempt, rank=rank, roots=where)
+            answer, rebuilt = replay_step(lookup, each, attempt=attempt, rank=rank, roots=where, remaking=remaking)
         else:
             answer, rebuilt = skipped_answer(each), []
         if out is not None and rebuilt:

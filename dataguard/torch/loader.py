@@ -35,7 +35,7 @@ from dataguard.torch.reading import Readings, StartMethod, Workers
 from dataguard.torch.replicas import ReplicaMode
 from dataguard.torch.tensors import named_tensors
 from dataguard.torch.transform import identity_of
-from dataguard.torch.transforms import IGNORE_INDEX, WindowTransform
+from dataguard.torch.transforms import IGNORE_INDEX, WindowTransform, settings_of
 
 __all__ = ["GuardedLoader"]
 
@@ -190,7 +190,11 @@ class GuardedLoader:
                     recipe.transform,
                     version=version,
                     collate=collate,
-                    settings={"labels": ",".join(recipe.label_names), "ignore index": ignore_index},
+                    settings={
+                        "labels": ",".join(recipe.label_names),
+                        "ignore index": ignore_index,
+                        **settings_of(recipe.transform),
+                    },
                 ),
                 named=_named,
                 **settings,

@@ -8,14 +8,16 @@ to its first place, or a softmax over nothing would be NaN.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from dataguard.errors import UsageError
 from dataguard.torch.record import Record
 
-__all__ = ["IGNORE_INDEX", "ByteTransform", "WindowTransform"]
+__all__ = ["IGNORE_INDEX", "ByteTransform", "WindowTransform", "settings_of"]
 
 IGNORE_INDEX = -100
 """What a label is that does not count: what ``torch.nn.functional.cross_entropy`` passes over."""
@@ -72,3 +74,12 @@ class ByteTransform:
         attention = torch.zeros_like(ids)
         attention[:length] = 1
         return {"input_ids": ids, "labels": labels, "attention_mask": attention}
+
+
+def settings_of(transform: Callable[..., Any]) -> dict[str, str]:
+    """What a transform of dataguard has to be told to be made again, beside the ignored label; recorded with its name.
+
+    >>> settings_of(ByteTransform(512))
+    {'seq_len': '512'}
+    """
+    return {"seq_len": str(transform.seq_len)} if isinstance(transform, ByteTransform) else {}
