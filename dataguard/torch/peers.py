@@ -7,7 +7,7 @@ the process group met by: it needs no device, waits exactly as long as it is tol
 1. `gather`: each rank puts its value, rank 0 takes all of them and puts the list, which the others take.
 2. `broadcast`: rank 0 puts its value, the others take it.
 3. Whoever fails before a call says so (`announce`), and every rank that waits ends with those words at once. So does
-   whoever waited in vain: it names the ranks that did not come.
+   whoever waited in vain: it names the ranks that did not come. What failed once stays failed.
 
 These are a few small values at the start of an attempt; nothing of it happens while training.
 """
@@ -145,6 +145,9 @@ class StorePeers:
     # -- the store
 
     def _next_call(self) -> int:
+        if self._there("failed"):
+            # Ranks may have failed in different calls, so what one of them says now is no answer to another.
+            raise self._failure(*self._get("failed"))
         self._num_calls += 1
         return self._num_calls
 
@@ -200,7 +203,7 @@ class StorePeers:
         shown = ", ".join(self._names[other] for other in missing[:_SHOWN])
         more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
         return RankMissing(
-            f"{shown}{more} of {self.world_size:,} did not come",
+            f"{shown}{more} did not come ({self.world_size:,} were to)",
             found=told,
             allowed="every rank makes its loader and asks it for the first microbatch",
             todo="look at the log of what is missing; where ranks start further apart, give join_timeout_seconds",
@@ -227,13 +230,17 @@ class GroupPeers(StorePeers):
         Default: all processes.
     timeout_seconds
         How long one call waits for the others.
+    names
+        What each of them is called. Default: by its rank in the group.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None = None, *, timeout_seconds: float = 120.0) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None = None, *, timeout_seconds: float = 120.0, names: Sequence[str] = ()
+    ) -> None:
         ranks = dist.get_process_group_ranks(group)
         # The store in which all groups of this process met: there is no public way to it.
         store = distributed_c10d._get_default_store()
-        names = [
+        named = [
             f"rank {rank}" if rank == process else f"rank {rank} (process {process} of {dist.get_world_size()})"
             for rank, process in enumerate(ranks)
         ]
@@ -242,7 +249,7 @@ class GroupPeers(StorePeers):
             rank=dist.get_rank(group),
             world_size=len(ranks),
             name=hashlib.sha256(",".join(map(str, ranks)).encode()).hexdigest()[:16],
-            names=names,
+            names=names or named,
             timeout_seconds=timeout_seconds,
             device=device_name(),
         )

@@ -135,10 +135,14 @@ def _in_replica(geometry: Geometry, rank: int | None, group: Any, replica_group:
     own = 0 if ranks is None else dist.get_rank(ranks)
     # Peers wait for the first process of their replica, which may itself wait for other ranks.
     first = dist.get_rank(within) == 0
+    shared = dist.get_world_size(within)
     peers = ReplicaPeers(
         GroupPeers(ranks, timeout_seconds=timeout_seconds) if first and ranks is not None else None,
-        GroupPeers(within, timeout_seconds=timeout_seconds if first else 2 * timeout_seconds + 5),
-        rank=own,
+        GroupPeers(
+            within,
+            timeout_seconds=timeout_seconds if first else 2 * timeout_seconds + 5,
+            names=[f"rank {own}", *(f"process {other} of the replica of rank {own}" for other in range(1, shared))],
+        ),
     )
     with peers.announcing():
         if ranks is None:
@@ -146,8 +150,7 @@ def _in_replica(geometry: Geometry, rank: int | None, group: Any, replica_group:
             _check_rank(rank, 0, "the only replica")
         else:
             _in_group(geometry, rank, ranks, given=True)
-    shared = dist.get_world_size(within) > 1
-    return Place(rank=own, world_size=geometry.world_size, peers=peers, replica_group=within if shared else None)
+    return Place(rank=own, world_size=geometry.world_size, peers=peers, replica_group=within if shared > 1 else None)
 
 
 def _in_group(geometry: Geometry, rank: int | None, group: dist.ProcessGroup, *, given: bool) -> tuple[int, int]:

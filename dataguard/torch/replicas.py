@@ -54,21 +54,16 @@ class ReplicaPeers:
         The first processes of all replicas; None where there is one replica.
     within
         The processes of this replica.
-    rank
-        The data-parallel rank that they are.
     """
 
-    def __init__(self, ranks: StorePeers | None, within: StorePeers, *, rank: int) -> None:
+    def __init__(self, ranks: StorePeers | None, within: StorePeers) -> None:
         self._ranks = ranks if within.rank == 0 else None
         self._within = within
-        self._rank = rank
 
     @property
     def name(self) -> str:
         """What this process is called in messages."""
-        return (
-            f"rank {self._rank}" if self.records else f"process {self._within.rank} of the replica of rank {self._rank}"
-        )
+        return self._within.name
 
     @property
     def records(self) -> bool:
@@ -90,7 +85,7 @@ class ReplicaPeers:
             own = self._within.gather(value)
             parts = [own] if self._ranks is None else self._ranks.gather(own)
             flat = [each for part in parts for each in part]
-        self._within.broadcast(flat)
+            self._within.broadcast(flat)
         return flat
 
     def broadcast(self, value: Any) -> Any:
@@ -99,7 +94,7 @@ class ReplicaPeers:
             return self._within.broadcast(None)
         with self._told_both_ways():
             told = value if self._ranks is None else self._ranks.broadcast(value)
-        return self._within.broadcast(told)
+            return self._within.broadcast(told)
 
     def announce(self, error: BaseException) -> None:
         """Say that this process will not come: whoever waits for it ends in its words."""
@@ -220,7 +215,7 @@ class Replica:
             fed, counted = said
             assert fed.planned.address == each.address, "all processes of a replica walk alike"
             made = TensorMicrobatch.delivered(tensors, fed.microbatch, num_loss_tokens=counted)
-            yield replace(fed, tensors=made.pin_memory() if self._pin_memory else made)
+            yield replace(fed, tensors=made.pin_memory() if self._pin_memory else made, storage_bytes=0)
         said, _ = self._hear()
         assert said is None, "all processes of a replica walk alike"
 

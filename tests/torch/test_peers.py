@@ -65,7 +65,7 @@ def test_who_does_not_come_is_named_by_all_who_did(gone, call) -> None:
             continue
         assert isinstance(answer, RankMissing)
         named = gone if call == "gather" else {0}
-        assert answer.asked == f"{', '.join(f'rank {one}' for one in sorted(named))} of 3 did not come"
+        assert answer.asked == f"{', '.join(f'rank {one}' for one in sorted(named))} did not come (3 were to)"
         assert "waited 0.3 s" in str(answer)
 
 
@@ -76,7 +76,7 @@ def test_a_rank_that_comes_to_an_earlier_call_alone_is_named(store_of) -> None:
         return None if rank == 1 else mine.gather(rank)
 
     answers = in_threads(3, work)
-    assert [str(answers[rank]).partition("\n")[0] for rank in (0, 2)] == ["rank 1 of 3 did not come"] * 2
+    assert [str(answers[rank]).partition("\n")[0] for rank in (0, 2)] == ["rank 1 did not come (3 were to)"] * 2
 
 
 @pytest.mark.parametrize("odd", [0, 1])
@@ -118,6 +118,22 @@ def test_the_next_launch_of_the_same_ranks_hears_nothing_of_the_last() -> None:
     assert in_threads(3, work) == [[0, 1, 2]] * 3
 
 
+def test_what_failed_stays_failed_whoever_asks_again() -> None:
+    """Ranks fail in different calls, so their next ones would not be the same call."""
+    store = dist.HashStore()
+
+    def work(rank: int) -> Any:
+        mine = peers(store, rank, seconds=0.3)
+        return mine.gather(rank) if rank == 1 else mine.broadcast(rank)
+
+    first = in_threads(3, lambda rank: work(rank) if rank else None)
+    assert [type(error) for error in first[1:]] == [RankMissing] * 2
+    for rank in range(3):
+        for _ in range(2):
+            with pytest.raises(RankMissing, match="^rank 0"):
+                peers(store, rank).gather(rank)
+
+
 def test_a_store_whose_process_died_is_said_to_be_gone() -> None:
     held = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=2))
     guest = dist.TCPStore("127.0.0.1", held.port, is_master=False, timeout=timedelta(seconds=2))
@@ -128,5 +144,5 @@ def test_a_store_whose_process_died_is_said_to_be_gone() -> None:
 
 
 def test_long_lists_of_the_missing_are_cut() -> None:
-    with pytest.raises(RankMissing, match=r"rank 16 and 495 more of 512 did not come"):
+    with pytest.raises(RankMissing, match=r"rank 16 and 495 more did not come \(512 were to\)"):
         peers(dist.HashStore(), 0, 512, seconds=0.01).gather(0)
