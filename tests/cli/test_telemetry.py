@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 from dataguard.cli.main import main
+from dataguard.errors import NotInRun
+from dataguard.run.logs import read_log
+from dataguard.run.logs.recorded import log_of_run
 from dataguard.run.run import Run
 from dataguard.run.telemetry import open_telemetry, telemetry_records
 from dataguard.run.telemetry_reading import read_telemetry, telemetry_of_lineage, telemetry_ranks
@@ -235,3 +238,17 @@ def test_show_tells_torn_tails_and_damage(run: Path, capfd: Capture) -> None:
     (answer,) = asked(capfd, "show", "run", code=3)
     assert answer["damage"]
     path.write_bytes(whole)
+
+
+def test_a_run_is_a_log_like_any_other(run: Path, capfd: Capture) -> None:
+    csv("log.csv", range(1, 31))
+    asked(capfd, "import", "run", "log.csv")
+    opened = Run.open(run)
+    mine, theirs = log_of_run(opened), read_log("log.csv").renamed({"Train/Loss": "loss"})
+    assert (mine.format, mine.names, mine.problems) == ("dataguard", ("loss", "other"), ())
+    for name in theirs.names:
+        np.testing.assert_array_equal(mine.series(name), theirs.series(name))
+        np.testing.assert_array_equal(mine.missing[name], theirs.missing[name])
+    assert log_of_run(opened, names=["other"]).names == ("other",)
+    with pytest.raises(NotInRun, match=r"rank 1 of .* logged nothing"):
+        log_of_run(opened, rank=1)

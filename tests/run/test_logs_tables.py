@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataguard.errors import InputError, NotInRun, UsageError
@@ -106,8 +106,9 @@ def test_what_cannot_be_taken_is_counted_and_the_first_named(tmp_path: Path) -> 
     assert told(log) == {"unparsed": (1, 3), "without_step": (2, 5), "value": (1, 6), "left_out": (1, None)}
     assert series(log, "loss") == [(1, 2.5), (5, 1234.5)]
     texts = {problem.kind: str(problem) for problem in log.problems}
-    assert texts["value"] == "1 values are no numbers (first: line 6): loss is 'oops'"
-    assert texts["left_out"].endswith(": name")
+    assert texts["value"] == "a value is no number (line 6): loss is 'oops'"
+    assert texts["left_out"] == "a column holds no numbers: name"
+    assert texts["without_step"].startswith("2 rows name no step (first: line 5): ")
 
 
 def test_a_header_in_the_midst_begins_a_new_table(tmp_path: Path) -> None:
@@ -237,6 +238,44 @@ def test_rows_keep_the_order_of_every_name_and_lose_nothing(entries: list[tuple[
         num_again += len(given_points) - len(last)
     assert log.num_duplicates == num_again
     assert log.num_points == len(entries)
+
+
+WHOLE = (
+    b"step,loss,lr\n" + b"".join(b"%d,%f,1e-3\n" % (n, 5 - n / 9) for n in range(8)),
+    b"".join(b'{"_step": %d, "train": {"loss": %f}}\n' % (n, 5 - n / 9) for n in range(8)),
+    json.dumps({"lm loss": {"start_step": 1, "step_interval": 1, "values": {"1": 9.5, "2": "nan"}}}).encode(),
+    json.dumps({"log_history": [{"step": n, "loss": n / 3} for n in range(5)]}).encode(),
+    b"".join(b"s:%d trl:%f lr:0.1 norm:1.5\n" % (n, n / 7) for n in range(8)),
+    b"".join(b" iteration %d/ 99 | lm loss: %f | grad norm: 1.5 |\n" % (n, n / 7) for n in range(8)),
+    gzip.compress(b"step,loss\n1,2\n2,3\n", mtime=0),
+    zstandard.compress(b"step,loss\n1,2\n2,3\n"),
+)
+PIECES = (*b'\n\r,"{[-9\x00\x1f', b"nan", b"1e999", b"9" * 30, b"step", b"\xff\xfe", b"\x1f\x8b")
+
+
+@given(
+    st.sampled_from(WHOLE),
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 12), st.sampled_from(PIECES) | st.integers(0, 255)), max_size=5
+    ),
+)
+@settings(max_examples=300)
+def test_whatever_happens_to_a_log_it_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, edits: list[tuple[int, int, int | bytes]]
+) -> None:
+    damaged = bytearray(content)
+    for at, num_cut, piece in edits:
+        place = at % (len(damaged) + 1)
+        damaged[place : place + num_cut] = bytes([piece]) if isinstance(piece, int) else piece
+    path = tmp_path_factory.getbasetemp() / "damaged.log"
+    path.write_bytes(damaged)
+    try:
+        log = read_log(path)
+    except (InputError, UsageError):
+        return
+    for name in log.names:
+        assert np.isnan(log.values[name][log.missing[name]]).all()
+    assert log.wide().num_points + log.num_duplicates == log.num_points > 0
 
 
 def test_names_are_known_by_their_usual_spellings_and_never_guessed(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_lists_of_losses(tmp_path: Path) -> None:
 def test_a_log_whose_lines_are_all_torn_holds_no_points(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no points") as error:
         log_of(tmp_path, " iteration        5/  500000 | consumed")
-    assert "1 lines cannot be parsed (first: line 1)" in str(error.value)
+    assert "a line cannot be parsed (line 1)" in str(error.value)
 
 
 REAL = {

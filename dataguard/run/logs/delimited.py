@@ -30,7 +30,10 @@ def delimiter_of(header: str, wanted: str | None) -> str | None:
     (',', None)
     """
     for delimiter in _DELIMITERS:
-        cells = next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), [])
+        try:
+            cells = next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), [])
+        except csv.Error:
+            continue
         cells = [cell.strip() for cell in cells]
         if 1 < len(cells) <= _MOST_COLUMNS and (wanted in cells if wanted is not None else step_column(cells)):
             return delimiter
@@ -76,8 +79,11 @@ def read_delimited(file: LogFile, rows: LogRows, *, delimiter: str, wanted: str 
         line = reader.line_num
         if not any(cell.strip() for cell in cells):
             continue
-        if table is None or (step_of(cells[0]) is None and _is_header(cells, table, wanted)):
+        if step_of(cells[0]) is None and _is_header(cells, table, wanted):
             table = _checked(_Table(cells, wanted), file)
+            continue
+        if table is None:
+            rows.problem("unparsed", line, "a row before any header")
             continue
         if len(cells) != len(table.cells):
             rows.problem("unparsed", line, f"{len(cells)} cells where the header names {len(table.cells)}")
@@ -119,9 +125,9 @@ def tell_texts(rows: LogRows, texts: dict[str, tuple[int, int, str]], numeric: s
             rows.problem("value", line, f"{name} is {text!r}", count=count)
 
 
-def _is_header(cells: Sequence[str], table: _Table, wanted: str | None) -> bool:
+def _is_header(cells: Sequence[str], table: _Table | None, wanted: str | None) -> bool:
     stripped = [cell.strip() for cell in cells]
-    if stripped == table.cells:
+    if table is not None and stripped == table.cells:
         return True
     named = wanted in stripped if wanted is not None else step_column(stripped) is not None
     return named and not any(number_of(cell) is not None for cell in stripped)

@@ -48,18 +48,24 @@ class LogProblem:
     """What was found there."""
 
     def __str__(self) -> str:
-        where = "" if self.first_line is None else f" (first: line {self.first_line:,})"
-        return f"{_SAYINGS[self.kind].format(count=f'{self.count:,}')}{where}: {self.text}"
+        one = self.count == 1
+        where = "" if self.first_line is None else f" ({'' if one else 'first: '}line {self.first_line:,})"
+        what = _SAYINGS[self.kind][0 if one else 1].format(count=f"{self.count:,}")
+        return f"{what}{where}: {self.text}"
 
 
-_SAYINGS: dict[ProblemKind, str] = {
-    "duplicate": "{count} points were logged again, and the later counts",
-    "left_out": "{count} columns hold no numbers",
-    "torn": "the end of the file is missing",
-    "unparsed": "{count} lines cannot be parsed",
-    "value": "{count} values are no numbers",
-    "without_step": "{count} rows name no step",
+_SAYINGS: dict[ProblemKind, tuple[str, str]] = {
+    "duplicate": (
+        "a point was logged again, and the later counts",
+        "{count} points were logged again, and the later count",
+    ),
+    "left_out": ("a column holds no numbers", "{count} columns hold no numbers"),
+    "torn": ("the end of the file is missing", "the end of the file is missing"),
+    "unparsed": ("a line cannot be parsed", "{count} lines cannot be parsed"),
+    "value": ("a value is no number", "{count} values are no numbers"),
+    "without_step": ("a row names no step", "{count} rows name no step"),
 }
+"""How each kind is said of one, and of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any
 __all__ = ["number_of", "step_of"]
 
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 _WORDS = re.compile(r"([+-]?)(nan|inf|infinity)(?:\([a-z0-9]*\))?", re.ASCII | re.IGNORECASE)
 
@@ -53,7 +54,7 @@ def step_of(value: Any) -> int | None:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return int(value.strip())
     number = number_of(value)
-    if number is None or not number.is_integer():
-        return None
-    return int(value) if isinstance(value, str) and value.strip().isdecimal() else int(number)
+    return int(number) if number is not None and number.is_integer() else None

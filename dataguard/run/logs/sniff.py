@@ -101,12 +101,12 @@ def _read_folder(folder: Path, rows: LogRows) -> TrainingLog:
 def _sniff(file: LogFile, wanted: str | None) -> tuple[str, Callable[[LogRows], None]]:
     head = file.head(1 << 16)
     tried = []
-    if not head.strip():
-        raise InputError(f"{file.path} holds nothing")
     if is_event_file(head[:12]):
         return "tensorboard", lambda rows: read_tensorboard(file, rows)
     tried.append("tensorboard: no checksummed record at its beginning")
     first = [line for _, line in islice(((n, text) for n, text in file.lines() if text.strip()), _FIRST_LINES)]
+    if not first:
+        raise InputError(f"{file.path} holds nothing")
     if first[0].lstrip().startswith(("{", "[")):
         found = _sniff_json(file, first, wanted, tried)
         if found is not None:
