@@ -9,6 +9,7 @@ from dataguard.core.tensors import Tensors, tensors_digest
 from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, SkippedBatch
 from dataguard.replay.compare import compare_microbatch, without_transform, worst
 from dataguard.replay.fetch import Fetched, fetch_step
+from dataguard.replay.given_step import fetched_step
 from dataguard.replay.lookup import Found, Lookup
 from dataguard.replay.rebuild import Rebuilder, Rebuilt
 from dataguard.replay.stored import origin_of, with_store
@@ -42,6 +43,7 @@ def replay_step(
     """Rebuild the step (in the trainer's labels) that a lineage delivered, and compare it with its record.
 
     Where the batch store has it both are compared; what cannot be rebuilt, since shards are gone, is fetched there.
+    Where the order was given from outside, the store is all there is.
 
     Parameters
     ----------
@@ -60,11 +62,15 @@ def replay_step(
     ------
     NotInRun
         No attempt on the lineage delivered it.
+    UsageError
+        The order was given from outside, and the store has nothing of the step.
     """
     found = lookup.find(label, attempt=attempt, rank=rank)
     if isinstance(found, SkippedBatch):
         return skipped_answer(found), []
     number = found.attempt.number
+    if lookup.run.plan_document().root.form == "given":
+        return fetched_step(lookup, label, found, rank), []
     fetched = fetch_step(
         lookup.run, number, found.step, range(found.attempt.geometry.world_size) if rank is None else [rank]
     )

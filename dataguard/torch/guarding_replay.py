@@ -23,23 +23,24 @@ import torch
 from numpy.typing import NDArray
 
 from dataguard.core.tensors import NamedTensor
-from dataguard.errors import RunDamaged, UsageError
+from dataguard.errors import UsageError
 from dataguard.gate.verdict import Verdict
-from dataguard.plan.slots import PADDING
-from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, ReplaySample, ReplayStatus, SkippedBatch
-from dataguard.replay.compare import worst
-from dataguard.replay.lookup import Found, Lookup
+from dataguard.plan.stream import Stream
+from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, ReplayStatus, SkippedBatch
+from dataguard.replay.fetch import fetch_step
+from dataguard.replay.given_step import Place, answer_of_step, fetched_microbatch, given_microbatch, microbatches_of
+from dataguard.replay.lookup import Lookup
 from dataguard.run.judging import Judge, judge_of
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX
 from dataguard.run.run import Run
-from dataguard.run.store_file import KeptMicrobatch, read_store
+from dataguard.run.store_file import KeptMicrobatch
 from dataguard.torch.guarding_judge import Naming, answers_of
 from dataguard.torch.guarding_take import Taken, take
 from dataguard.torch.tensors import DTYPES
 
 __all__ = ["Replayed", "replay_step"]
 
-_PADDING = [int(status) for status in PADDING]
+_MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,7 +49,7 @@ class Replayed:
 
     answer: ReplayAnswer
     """As `dataguard replay` gives it, slot by slot; padding is left out."""
-    batches: Mapping[tuple[int, int], Any]
+    batches: Mapping[Place, Any]
     """By rank and microbatch: the batch as the loader's data set made it again, or the tensors that the store had."""
 
     @property
@@ -70,57 +71,34 @@ def replay_step(
     lookup = Lookup(run)
     found = lookup.find(label, attempt=attempt, rank=rank)
     assert not isinstance(found, SkippedBatch), "nothing is ever skipped here"
-    records = found.records.records
-    judge = judge_of(run, found.attempt.number)
+    number = found.attempt.number
+    judge, stream = judge_of(run, number), run.stream_of(number)
     ranks = range(found.attempt.geometry.world_size) if rank is None else [rank]
-    kept, damage = _kept(run, found, ranks)
-    notes = [*found.records.torn, *found.records.damage]
+    fetched = fetch_step(run, number, found.step, ranks)
     answers: list[ReplayMicrobatch] = []
-    batches: dict[tuple[int, int], Any] = {}
-    for of_rank, microbatch in sorted(set(zip(records["rank"].tolist(), records["microbatch"].tolist(), strict=True))):
-        place = of_rank, microbatch
-        own = records[(records["rank"] == of_rank) & (records["microbatch"] == microbatch)]
-        own = own[~np.isin(own["status"], _PADDING)]
-        stored = kept.get(place)
-        if not len(own):
-            status: ReplayStatus = "skipped"
-            answers.append(_microbatch(place, status, None, None, ()))
-        elif loader is None:
-            if stored is not None:
-                batches[place] = _tensors(stored)
-            else:
-                notes.append(f"rank {of_rank}, microbatch {microbatch}: the store does not have it")
-            answers.append(_fetched(run, found, place, own, stored))
+    batches: dict[Place, Any] = {}
+    for place, records in microbatches_of(found.records.records):
+        kept = fetched.kept.get(place)
+        if loader is None or not len(records):
+            answers.append(fetched_microbatch(stream, place, records, kept))
+            if kept is not None:
+                batches[place] = {name: _tensor(tensor) for name, tensor in kept.tensors.items()}
         else:
-            answer, batch = _rebuilt(run, found, place, own, loader, naming, judge)
+            answer, batch = _rebuilt(stream, place, records, loader, naming, judge, kept)
+            answers.append(answer)
             if batch is not None:
                 batches[place] = batch
-            if stored is not None and stored.digest != own["microbatch_digest"][0].tobytes():
-                notes.append(f"rank {of_rank}, microbatch {microbatch}: the store has another batch than was recorded")
-            elif stored is not None:
-                notes.append(f"rank {of_rank}, microbatch {microbatch}: the store has what was recorded")
-            answers.append(answer)
-    damage = [*found.records.damage, *damage]
-    answer_of_step = ReplayAnswer(
-        step=label,
-        batch=run.label(found.batch.batch),
-        attempt=found.attempt.number,
-        status=worst([each.status for each in answers]) if answers else "unreadable",
-        microbatches=tuple(answers),
-        damage=tuple(damage),
-        notes=tuple(notes),
-    )
-    return Replayed(answer=answer_of_step, batches=batches)
+    return Replayed(answer=answer_of_step(lookup, label, found, answers, fetched, []), batches=batches)
 
 
 def _rebuilt(
-    run: Run,
-    found: Found,
-    place: tuple[int, int],
+    stream: Stream,
+    place: Place,
     records: NDArray[np.void],
     loader: Any,
     naming: Naming,
     judge: Judge | None,
+    kept: KeptMicrobatch | None,
 ) -> tuple[ReplayMicrobatch, Any]:
     rows = records["row"].astype(np.int64)
     try:
@@ -128,27 +106,37 @@ def _rebuilt(
             batch = _fetch(loader, rows.tolist())
         taken = take(batch, rows, judge=judge, naming=naming, whole=loader.batch_sampler is None)
     except Exception as error:  # noqa: BLE001 - the data set is the user's: whatever it raises is the answer
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
-        lost = tuple(_sample(run, found, record, "unreadable", None, told) for record in records)
-        return _microbatch(place, "unreadable", None, records, lost), None
+        why = f"the data set cannot make it again: {type(error).__name__}: {error}".splitlines()[0][:_MOST_SHOWN]
+        nothing = [bytes(8)] * len(records)
+        lost = given_microbatch(stream, place, records, [("unreadable", why)] * len(records), nothing, None)
+        return lost, None
     verdicts = _verdicts(judge, taken, records)
-    samples = []
+    said: list[tuple[ReplayStatus, str | None]] = []
     for i, record in enumerate(records):
-        digest = taken.digests[i][:8]
-        status: ReplayStatus = "exact"
-        why = None
-        if record["digest"].tobytes() != digest:
-            status, why = "differs", "the data set gives other tensors than were handed over"
-        elif int(record["status"]) != int(taken.status[i]) or verdicts[i]:
-            status, why = (
-                "differs",
-                verdicts[i] or f"status {int(record['status'])} recorded, {int(taken.status[i])} now",
-            )
-        samples.append(_sample(run, found, record, status, digest, why, length=int(taken.lengths[i])))
-    status = worst([sample.status for sample in samples])
-    if status == "exact" and taken.digest != records["microbatch_digest"][0].tobytes():
-        status = "differs"
-    return _microbatch(place, status, taken.digest, records, tuple(samples)), batch
+        if record["digest"].tobytes() != taken.digests[i][:8]:
+            said.append(("differs", "the data set gives other tensors than were handed over"))
+        elif int(record["status"]) != int(taken.status[i]):
+            said.append(("differs", f"status {int(record['status'])} recorded, {int(taken.status[i])} now"))
+        else:
+            said.append(("exact", None) if verdicts[i] is None else ("differs", verdicts[i]))
+    recorded = records["microbatch_digest"][0].tobytes()
+    problem = None
+    if kept is not None and kept.digest != recorded:
+        problem = "the store has another batch than was recorded"
+    elif taken.digest != recorded:
+        problem = "the tensors are not those that were handed over"
+    answer = given_microbatch(
+        stream,
+        place,
+        records,
+        said,
+        [digest[:8] for digest in taken.digests],
+        taken.digest,
+        made_of=taken.made_of,
+        origin="rebuilt" if kept is None else "both",
+        problem=problem,
+    )
+    return answer, batch
 
 
 def _fetch(loader: Any, rows: list[int]) -> Any:
@@ -160,31 +148,12 @@ def _fetch(loader: Any, rows: list[int]) -> Any:
     return loader.collate_fn(several(rows) if several else [dataset[row] for row in rows])
 
 
-def _fetched(
-    run: Run, found: Found, place: tuple[int, int], records: NDArray[np.void], stored: KeptMicrobatch | None
-) -> ReplayMicrobatch:
-    """What the store has, which checks its own digest when it is read."""
-    status: ReplayStatus
-    if stored is None:
-        status, why, digest = "unreadable", "the store does not have it, and nothing else can bring it back", None
-    elif stored.digest == records["microbatch_digest"][0].tobytes():
-        status, why, digest = "exact", None, stored.digest
-    else:
-        status, why, digest = "differs", "the store has another batch than was recorded", stored.digest
-    samples = tuple(
-        _sample(run, found, record, status, record["digest"].tobytes() if status == "exact" else None, why)
-        for record in records
-    )
-    return _microbatch(place, status, digest, records, samples)
-
-
 def _verdicts(judge: Judge | None, taken: Taken, records: NDArray[np.void]) -> list[str | None]:
     """By sample, where the gate says otherwise now than the record does."""
     if judge is None or taken.judged is None:
         return [None] * len(records)
-    answers = answers_of(judge, taken.judged, records["position"].astype(np.int64))
     again: NDArray[np.void] = np.zeros(len(records), judge.record)
-    answers.write(again)
+    answers_of(judge, taken.judged, records["position"].astype(np.int64)).write(again)
     names = [
         name
         for name in judge.record.names or ()
@@ -193,7 +162,7 @@ def _verdicts(judge: Judge | None, taken: Taken, records: NDArray[np.void]) -> l
     told: list[str | None] = []
     for record, now in zip(records, again, strict=True):
         other = [
-            f"{name} {_said(name, record[name])} recorded, {_said(name, now[name])} now"
+            f"{name} {_said(name, record[name])} recorded, {_said(name, now[name])} judged now"
             for name in names
             if name in (records.dtype.names or ()) and record[name].tobytes() != now[name].tobytes()
         ]
@@ -205,71 +174,7 @@ def _said(name: str, value: Any) -> str:
     return Verdict(int(value)).name.lower() if name == "verdict" else str(value)
 
 
-def _sample(
-    run: Run,
-    found: Found,
-    record: Any,
-    status: ReplayStatus,
-    digest: bytes | None,
-    why: str | None,
-    *,
-    length: int | None = None,
-) -> ReplaySample:
-    stream = run.stream_of(found.attempt.number)
-    return ReplaySample(
-        slot=int(record["slot"]),
-        position=int(record["position"]),
-        source=stream.source_names[0],
-        shard=stream.manifest_set.shard_name(int(record["shard"])),
-        row=int(record["row"]),
-        delivered=None,
-        status=status,
-        digest=(digest or bytes(8)).hex(),
-        recorded=record["digest"].tobytes().hex(),
-        length=int(record["length"]) if length is None else length,
-        problem=why,
-    )
-
-
-def _microbatch(
-    place: tuple[int, int],
-    status: ReplayStatus,
-    digest: bytes | None,
-    records: NDArray[np.void] | None,
-    samples: tuple[ReplaySample, ...],
-) -> ReplayMicrobatch:
-    return ReplayMicrobatch(
-        rank=place[0],
-        microbatch=place[1],
-        status=status,
-        digest=(digest or bytes(16)).hex(),
-        recorded=None if records is None else records["microbatch_digest"][0].tobytes().hex(),
-        samples=samples,
-    )
-
-
-def _kept(run: Run, found: Found, ranks: Any) -> tuple[dict[tuple[int, int], KeptMicrobatch], list[str]]:
-    """What the store has of a step, by rank and microbatch, and which of its files cannot be trusted."""
-    kept, damage = {}, []
-    for rank in ranks:
-        path = run.layout.store(found.attempt.number, found.step, rank)
-        try:
-            _, read = read_store(path, run=run.run_id, attempt=found.attempt.number, rank=rank, step=found.step)
-        except FileNotFoundError:
-            continue
-        except RunDamaged as error:
-            damage.append(str(error).splitlines()[0])
-            continue
-        kept.update({(rank, each.microbatch): each for each in read})
-    return kept, damage
-
-
 _TORCH = {name: dtype for dtype, name in DTYPES.items()}
-
-
-def _tensors(stored: KeptMicrobatch) -> dict[str, torch.Tensor]:
-    """What the store had, by path."""
-    return {name: _tensor(tensor) for name, tensor in stored.tensors.items()}
 
 
 def _tensor(tensor: NamedTensor) -> torch.Tensor:

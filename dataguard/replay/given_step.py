@@ -1,0 +1,156 @@
+"""What of a step can be told where its order was given from outside?
+
+What the batch store kept of it: the tensors that were handed over, whose digest is held against the record. Making the
+batches again takes the trainer's data set, which only Python has: `dataguard.torch.guard` does, and answers in the same
+words, which is why they are put together here. Padding is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataguard.plan.slots import PADDING
+from dataguard.plan.stream import Stream
+from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, ReplayOrigin, ReplaySample, ReplayStatus
+from dataguard.replay.compare import worst
+from dataguard.replay.fetch import Fetched, fetch_step
+from dataguard.replay.given import refuse_rebuilding
+from dataguard.replay.lookup import Found, Lookup
+from dataguard.replay.stored import origin_of
+from dataguard.run.store_file import KeptMicrobatch
+
+__all__ = ["Place", "answer_of_step", "fetched_microbatch", "fetched_step", "given_microbatch", "microbatches_of"]
+
+Place = tuple[int, int]
+"""Rank and microbatch."""
+
+_PADDING = [int(status) for status in PADDING]
+_NOT_KEPT = "the store does not have it, and only Python with the data set can make it again"
+
+
+def fetched_step(lookup: Lookup, label: int, found: Found, rank: int | None) -> ReplayAnswer:
+    """The answer of the store alone.
+
+    Raises
+    ------
+    UsageError
+        It has nothing of the step, so nothing can be checked here.
+    """
+    ranks = range(found.attempt.geometry.world_size) if rank is None else [rank]
+    fetched = fetch_step(lookup.run, found.attempt.number, found.step, ranks)
+    if not fetched.kept and not fetched.damage:
+        refuse_rebuilding(lookup.run)
+    stream = lookup.run.stream_of(found.attempt.number)
+    answers = [
+        fetched_microbatch(stream, place, records, fetched.kept.get(place))
+        for place, records in microbatches_of(found.records.records)
+    ]
+    note = "what the store has is compared with the record; guard(dataloader, RUN).replay(step) has the tensors"
+    return answer_of_step(lookup, label, found, answers, fetched, [note])
+
+
+def microbatches_of(records: NDArray[np.void]) -> Iterator[tuple[Place, NDArray[np.void]]]:
+    """Each recorded microbatch of a step without its padding, in order of rank and microbatch."""
+    for place in sorted(set(zip(records["rank"].tolist(), records["microbatch"].tolist(), strict=True))):
+        own = records[(records["rank"] == place[0]) & (records["microbatch"] == place[1])]
+        yield place, own[~np.isin(own["status"], _PADDING)]
+
+
+def answer_of_step(
+    lookup: Lookup,
+    label: int,
+    found: Found,
+    answers: Sequence[ReplayMicrobatch],
+    fetched: Fetched,
+    notes: Sequence[str],
+) -> ReplayAnswer:
+    """The answer for a step, of those for its microbatches."""
+    damage = (*found.records.damage, *fetched.damage)
+    return ReplayAnswer(
+        step=label,
+        batch=lookup.run.label(found.batch.batch),
+        attempt=found.attempt.number,
+        status=worst([each.status for each in answers]) if answers else "unreadable",
+        origin=origin_of(answers),
+        microbatches=tuple(answers),
+        damage=damage,
+        notes=(*found.records.torn, *damage, *notes),
+    )
+
+
+def fetched_microbatch(
+    stream: Stream, place: Place, records: NDArray[np.void], kept: KeptMicrobatch | None
+) -> ReplayMicrobatch:
+    """One microbatch as the store has it; reading it has checked it against its own digest."""
+    if not len(records):
+        return given_microbatch(stream, place, records, [], [], None, origin="none")
+    status: ReplayStatus = "exact"
+    why = None
+    if kept is None:
+        status, why = "unreadable", _NOT_KEPT
+    elif kept.digest != records["microbatch_digest"][0].tobytes():
+        status, why = "differs", "the store has another batch than was recorded"
+    digests = [record["digest"].tobytes() if status == "exact" else bytes(8) for record in records]
+    said = [(status, why)] * len(records)
+    return given_microbatch(
+        stream, place, records, said, digests, None if kept is None else kept.digest,
+        made_of=None if kept is None else kept.made_of, origin="none" if kept is None else "fetched",
+    )  # fmt: skip
+
+
+def given_microbatch(
+    stream: Stream,
+    place: Place,
+    records: NDArray[np.void],
+    said: Sequence[tuple[ReplayStatus, str | None]],
+    digests: Sequence[bytes],
+    digest: bytes | None,
+    *,
+    made_of: bytes | None = None,
+    origin: ReplayOrigin = "rebuilt",
+    problem: str | None = None,
+) -> ReplayMicrobatch:
+    """The answer for one microbatch.
+
+    Parameters
+    ----------
+    records
+        Of its samples, without padding; none for a microbatch of padding alone.
+    said, digests
+        By sample: what came out of comparing it, and its digest now (8 bytes).
+    digest, made_of
+        Of the microbatch now (16 bytes); None where there is none.
+    problem
+        What differs beside its samples.
+    """
+    samples = tuple(
+        ReplaySample(
+            slot=int(record["slot"]),
+            position=int(record["position"]),
+            source=stream.source_names[0],
+            shard=stream.manifest_set.shard_name(int(record["shard"])),
+            row=int(record["row"]),
+            delivered=None,
+            status=status,
+            digest=now.hex(),
+            recorded=record["digest"].tobytes().hex(),
+            length=int(record["length"]),
+            problem=why,
+        )
+        for record, (status, why), now in zip(records, said, digests, strict=True)
+    )
+    status = worst([sample.status for sample in samples]) if samples else "skipped"
+    return ReplayMicrobatch(
+        rank=place[0],
+        microbatch=place[1],
+        status="differs" if problem is not None and status == "exact" else status,
+        digest=None if digest is None else digest.hex(),
+        recorded=records["microbatch_digest"][0].tobytes().hex() if len(records) else None,
+        made_of=None if made_of is None else made_of.hex(),
+        origin=origin,
+        problem=problem,
+        samples=samples,
+    )
