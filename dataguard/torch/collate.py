@@ -47,6 +47,8 @@ def checked_sample(given: Any, what: str) -> Sample:
 def _checked(name: Any, value: Any, what: str) -> torch.Tensor:
     if not isinstance(name, str):
         raise UsageError(f"{what} gave a tensor under the name {name!r}", allowed="names that are text")
+    if type(value) is torch.Tensor and value.is_cpu and value.layout == torch.strided and value.dtype in DTYPES:
+        return plain(value)
     if isinstance(value, np.ndarray | np.generic):
         value = np.array(value)  # a copy: arrays that came from Arrow may not be written
     if not isinstance(value, torch.Tensor):

@@ -74,6 +74,7 @@ class Maker:
 
     def __init__(self, recipe: Recipe, *, reader: RowReader, stream: Stream) -> None:
         self.recipe = recipe
+        self._name = name_of(recipe.transform)
         self._stream = stream
         self._fields = FieldReader(reader)
         self._checked = False
@@ -104,7 +105,7 @@ class Maker:
     def _make(self, microbatch: Microbatch, slots: PlannedSlots) -> Made:
         recipe = self.recipe
         samples = [self._sample(record) for record in self._records(microbatch, slots)]
-        where = f"{microbatch.address}: {name_of(recipe.transform)}"
+        where = f"{microbatch.address}: {self._name}"
         if recipe.collate is None:
             tensors = stacked(samples, slots.slot.tolist(), where)
         else:
@@ -125,13 +126,16 @@ class Maker:
         return Made(tensors=tensors, num_loss_tokens=num_loss_tokens, digest=digest)
 
     def _sample(self, record: Record) -> Sample:
-        where = f"{record.address}, slot {record.slot}: {name_of(self.recipe.transform)}"
         try:
             given = self.recipe.transform(record)
         except Exception as error:
+            where = self._where(record)
             what = "an empty record (record.is_padding)" if record.is_padding else f"{record.shard} row {record.row:,}"
             raise _failed(f"{where} failed on {what}", error) from error
-        return checked_sample(given, where)
+        return checked_sample(given, self._where(record))
+
+    def _where(self, record: Record) -> str:
+        return f"{record.address}, slot {record.slot}: {self._name}"
 
     def _records(self, microbatch: Microbatch, slots: PlannedSlots) -> Sequence[Record]:
         content = microbatch.records if microbatch.ids is None else microbatch.ids

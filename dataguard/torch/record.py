@@ -48,11 +48,11 @@ class Record:
         "_generator",
         "_mask",
         "_read_fields",
+        "_run_seed",
         "address",
         "is_padding",
         "position",
         "row",
-        "seed",
         "shard",
         "slot",
         "source",
@@ -77,6 +77,7 @@ class Record:
         self._mask = mask
         self._read_fields = read_fields
         self._generator: torch.Generator | None = None
+        self._run_seed = seed
         self.address = address
         """Step (counted from 0), rank and microbatch."""
         self.slot = slot
@@ -91,8 +92,6 @@ class Record:
         """Stored row of what is delivered; of a window its number in the shard."""
         self.is_padding = is_padding
         """Whether the slot delivers nothing."""
-        self.seed = derive_key("transform", seed, position)
-        """Seed of `generator`, 64 bits, for generators of another kind."""
 
     @property
     def bytes(self) -> builtins.bytes:
@@ -135,6 +134,11 @@ class Record:
             They cannot be read.
         """
         return {} if self.is_padding else self._read_fields()
+
+    @property
+    def seed(self) -> int:
+        """Seed of `generator`, 64 bits, for generators of another kind."""
+        return derive_key("transform", self._run_seed, self.position)
 
     @property
     def generator(self) -> torch.Generator:

@@ -75,7 +75,10 @@ def _named(name: str, tensor: torch.Tensor) -> NamedTensor:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as an ordinary contiguous tensor without a history."""
+    """The same values as an ordinary contiguous tensor without a history; itself where it is one."""
+    ordinary = type(tensor) is torch.Tensor and not (tensor.requires_grad or tensor.is_complex() or tensor.is_neg())
+    if ordinary and tensor.is_contiguous():
+        return tensor
     return tensor.detach().resolve_conj().resolve_neg().as_subclass(torch.Tensor).contiguous()
 
 
@@ -108,7 +111,7 @@ def from_shared(block: torch.Tensor) -> tuple[Any, dict[str, torch.Tensor]]:
     The tensors of a small block are copied out of it, so that a consumer may keep as many microbatches as it likes: a
     block of shared memory holds a file open.
     """
-    if block.numel() <= _COPIED_BYTES and not block.is_pinned():
+    if block.numel() <= _COPIED_BYTES and block.is_shared():  # type: ignore[no-untyped-call]
         block = block.clone()
     view = block.numpy().data
     stop = 8 + int.from_bytes(view[:8], "little")

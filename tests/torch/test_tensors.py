@@ -50,11 +50,12 @@ def test_bytes_are_borrowed() -> None:
         torch.zeros(2, 3, requires_grad=True) * 2,
         torch.nn.Parameter(torch.ones(2)),
         torch.complex(torch.ones(2), torch.ones(2)).conj(),
+        torch.complex(torch.ones(2), torch.ones(2)).conj().imag,
     ],
-    ids=["transposed", "strided", "expanded", "with a history", "parameter", "conjugated"],
+    ids=["transposed", "strided", "expanded", "with a history", "parameter", "conjugated", "negated"],
 )
 def test_a_view_is_its_values(tensor: torch.Tensor) -> None:
-    plain = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj()
+    plain = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
     assert bytes(named_tensors({"x": tensor})["x"].data) == bytes(named_tensors({"x": plain})["x"].data)
 
 
