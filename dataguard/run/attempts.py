@@ -56,6 +56,7 @@ def rebuild(
     created: RunCreated,
     plan_document: Callable[[str], PlanDocument],
     pending: Callable[[Sequence[Entry]], Pending],
+    known: dict[str, AttemptPlan] | None = None,
 ) -> Rebuilt:
     """Put every attempt together again.
 
@@ -65,6 +66,8 @@ def rebuild(
         Gives a kept plan document by its digest.
     pending
         Gives what stands after some events (`pending.fold`).
+    known
+        Attempts by the SHA-256 of their event, which covers all events before it; added to. Only of a sound journal.
 
     Raises
     ------
@@ -80,8 +83,13 @@ def rebuild(
         if event.parent is not None and event.parent not in attempts:
             left_out.append(f"attempt {event.attempt} is left out: its parent, attempt {event.parent}, cannot be read")
             continue
+        sound = known if known is not None and not read.problems else {}
+        if entry.sha256 in sound:
+            attempts[event.attempt] = sound[entry.sha256]
+            continue
         try:
             attempts[event.attempt] = _one(event, plan_document(event.plan), pending(read.entries[:i]))
+            sound[entry.sha256] = attempts[event.attempt]
         except RunDamaged as error:
             if not read.problems:
                 raise

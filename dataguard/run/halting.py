@@ -140,6 +140,8 @@ def answer_of(run: Run, halt: Halt, *, begun_beyond: int | None = None) -> Answe
 
 def record_halts(run: Run) -> int:
     """Tell the journal of every attempt that was halted, each once; how many were new. For rank 0 and commands."""
+    if run.stream_identity is not None:
+        return 0  # nothing judges what is evaluated
     read = run.read()
     known = {entry.event.attempt for entry in read.entries if isinstance(entry.event, Halted)}
     begun = [entry.event.attempt for entry in read.entries if isinstance(entry.event, AttemptBegun)]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataguard.core.manifest import Manifest
 from dataguard.errors import NotInRun, RunDamaged, UsageError
-from dataguard.plan.attempts import AttemptTree
+from dataguard.plan.attempts import AttemptPlan, AttemptTree
 from dataguard.plan.document import PlanDocument
 from dataguard.plan.steps import Steps, label_of_step, step_of_label
 from dataguard.run.attempts import Rebuilt, begun_events, rebuild
@@ -67,6 +67,7 @@ class Run(RunData):
         self._lists: dict[str, list[Target]] = {}
         self._streams: dict[tuple[str, bool], Stream] = {}
         self._built: tuple[Head, Rebuilt] | None = None
+        self._known: dict[str, AttemptPlan] = {}
 
     # -- creating and opening
 
@@ -382,7 +383,7 @@ class Run(RunData):
         if self._built is None or self._built[0] != read.head or read.problems:
             # Nothing amends a stream, and folding what stands before each of a thousand evaluations takes its time.
             fold_before = _nothing_pending if self.stream_identity else self.fold
-            self._built = (read.head, rebuild(read, self.document, self.plan_document, fold_before))
+            self._built = (read.head, rebuild(read, self.document, self.plan_document, fold_before, self._known))
         return self._built[1]
 
 
