@@ -8,7 +8,8 @@
    order was given from outside, its structure is what such a run can have.
 5. *data*: every step is rebuilt and its digests compared with the record; not where only its trainer could.
 
-6. The run's named streams, likewise; a stream by itself: `dataguard.replay.verify_streams`.
+6. *store*: what is kept of delivered batches is whole and as recorded, where anything is kept.
+7. The run's named streams, likewise; a stream by itself: `dataguard.replay.verify_streams`.
 
 A check that looked at nothing says so; verification is only good when something was checked and nothing was found.
 """
@@ -34,6 +35,7 @@ from dataguard.replay.coverage import Coverage
 from dataguard.replay.given import NOT_REBUILT, given_faults
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
+from dataguard.replay.verify_store import store_checks
 from dataguard.replay.verify_streams import evaluations_of, fixed_set, rebuilt_evaluation, roots_for, stream_checks
 from dataguard.run.index import merge
 from dataguard.run.reached import reached, recorded_attempts, recorded_heads
@@ -77,6 +79,8 @@ def verify_run(
         if data and not given:
             rebuilt = rebuilt_evaluation(lookup, chain) if is_stream else chain
             checks.append(_data(lookup, rebuilt, roots_for(run, roots), progress))
+        if data:
+            checks += store_checks(lookup)
     else:
         note = f"no {'evaluation' if is_stream else 'attempt'} has begun"
         checks.append(VerifyCheck(name="index", checked=0, unit="attempts", faults=(), notes=(note,)))

@@ -20,6 +20,7 @@ from dataguard.replay.answers import ReplayAnswer
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder, Rebuilt
 from dataguard.replay.replay import Remake, replay_step
+from dataguard.replay.verify import verify_run
 from dataguard.replay.writing import write_samples, write_tensors
 from dataguard.run.events import TransformIdentity
 from dataguard.run.run import Run
@@ -291,3 +292,21 @@ def test_the_command_says_where_it_comes_from(stored: Run, tmp_path: Path, capfd
     answer = json.loads(capfd.readouterr().out)
     assert answer["status"] == "unreadable"
     assert "rank=00001" in answer["damage"][0]
+
+
+def test_verify_reads_all_that_is_kept(stored: Run) -> None:
+    lookup = Lookup(stored)
+    answer = verify_run(lookup)
+    assert answer.ok
+    assert [(check.checked, check.faults) for check in answer.checks if check.name == "store"] == [(8, ())]
+    flip(stored.layout.store(1, 2, 1))
+    whose = {"run": stored.run_id, "attempt": 1, "rank": 0}
+    other = read_store(stored.layout.store(1, 3, 0), step=3, **whose)[1]
+    stored.layout.store(1, 1, 0).write_bytes(encode_store({**whose, "step": 1}, other))
+    answer = verify_run(lookup)
+    assert not answer.ok
+    (faults,) = (check.faults for check in answer.checks if check.name == "store")
+    assert [fault.kind for fault in faults] == ["differs", "differs", "damaged"]
+    assert "step 1, rank 0, microbatch 0" in faults[0].message
+    assert "step-000000002" in faults[2].message
+    assert all(check.name != "store" for check in verify_run(lookup, data=False).checks)
