@@ -158,7 +158,24 @@ class Guarded:
     def __getattr__(self, name: str) -> Any:
         if name == "dataloader":  # not made yet: a copy, or a pickle
             raise AttributeError(name)
+        if name == "multiprocessing_context":  # of use to nobody but who makes another DataLoader of this one's parts
+            raise UsageError(
+                "a loader that is made of the parts of a guarded one would hand over batches that nobody records",
+                found="skip_first_batches of Accelerate, or something like it, given a guarded loader",
+                allowed="the other way round: guard(skip_first_batches(loader, n), run, start_step=STEP)",
+                todo="a Hugging Face Trainer that resumes must be told TrainingArguments(ignore_data_skip=True), and "
+                "guard() its start_step",
+            )
         return getattr(self.dataloader, name)
+
+    @property
+    def worker_init_fn(self) -> Any:
+        """The wrapped loader's; Lightning sets it where it is to seed workers, so it is set there."""
+        return self.dataloader.worker_init_fn
+
+    @worker_init_fn.setter
+    def worker_init_fn(self, function: Any) -> None:
+        self.dataloader.worker_init_fn = function
 
     def __enter__(self) -> Self:
         return self
@@ -288,8 +305,8 @@ class Guarded:
     def _own_state(self) -> Any:
         """The wrapped loader's state; None where it has none."""
         take = getattr(self.dataloader, "state_dict", None)
-        if take is None:
-            return None
+        if take is None or getattr(self.dataloader, "use_stateful_dataloader", None) is False:
+            return None  # loaders prepared by Accelerate have the method, and a state only where they are told to
         if self._watch is None:
             return take()
         with self._watch.in_place():  # asking may make the iterator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from importlib import import_module
 
 from dataguard.cli.main import COMMANDS
 from dataguard.version import __version__
@@ -49,13 +50,15 @@ def test_every_command_named_exists_and_every_command_is_named() -> None:
 
 
 def test_python_names_of_the_readme_are_public() -> None:
-    import dataguard
-
+    rooms = {"dataguard", "dataguard.torch"}
+    named = set()
     for snippet in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
         for node in ast.walk(ast.parse(snippet)):
-            if isinstance(node, ast.ImportFrom):
-                assert node.module == "dataguard"
-                assert {alias.name for alias in node.names} <= set(dataguard.__all__)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dataguard":
+                assert node.module in rooms
+                assert {alias.name for alias in node.names} <= set(import_module(node.module).__all__)
+                named.add(node.module)
+    assert named == rooms
 
 
 def test_links_lead_somewhere() -> None:

@@ -15,8 +15,12 @@ from tests.architecture.tree import TOP
 
 RUN_BY = {
     "accelerate_loop.py": "tests/examples/test_frameworks.py",
+    "guard_accelerate.py": "tests/examples/test_guarded.py",
+    "guard_hf_trainer.py": "tests/examples/test_guarded.py",
+    "guard_lightning.py": "tests/examples/test_frameworks.py",
     "hf_trainer.py": "tests/examples/test_frameworks.py",
     "lightning_fit.py": "tests/examples/test_frameworks.py",
+    "plain_loop.py": "tests/examples/test_guarded.py",
     "rehearse_and_replay.py": "tests/end_to_end/test_examples.py",
     "tiny.py": "examples/train.py",  # what the others share
     "train.py": "tests/end_to_end/test_train.py",

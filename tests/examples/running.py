@@ -2,7 +2,8 @@
 
 ``name`` is the example's module, ``calls`` the arguments of each call of its ``main``, one after the other, so that a
 framework is imported once for several runs. With ``kill_at`` the process ends by SIGKILL when that many microbatches of
-it were recorded, just before the last of them is handed over: the worst moment there is.
+it were recorded, just before the last of them is handed over: the worst moment there is. With ``bare_at`` one of the
+calls finds a `guard` that does nothing, as if its line were not there.
 """
 
 from __future__ import annotations
@@ -28,14 +29,28 @@ ENVIRONMENT = environment(
 EXPECTED_WARNINGS = [
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     r"Checkpoint directory .* exists and is not empty",
+    r"'set_vital' is deprecated",
 ]
 
 
+END = "== the end of a call"
+
+
 def call(
-    name: str, *calls: tuple[Path, int], num_ranks: int = 1, kill_at: int | None = None, timeout: float = 120
-) -> str:
-    """Call an example's ``main(folder, num_steps)`` so, on that many ranks; its standard output."""
-    words = {"name": name, "calls": [[str(folder), num_steps] for folder, num_steps in calls], "kill_at": kill_at}
+    name: str,
+    *calls: tuple[Path, int],
+    num_ranks: int = 1,
+    kill_at: int | None = None,
+    bare_at: int | None = None,
+    timeout: float = 300,
+) -> list[str]:
+    """Call an example's ``main(folder, num_steps)`` so, on that many ranks; the standard output of each call."""
+    words = {
+        "name": name,
+        "calls": [[str(folder), num_steps] for folder, num_steps in calls],
+        "kill_at": kill_at,
+        "bare_at": bare_at,
+    }
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
     done = subprocess.run(
         [
@@ -53,7 +68,7 @@ def call(
     killed = 1 if num_ranks > 1 else -signal.SIGKILL  # torchrun tells how its ranks ended, and ends with 1
     assert done.returncode == (0 if kill_at is None else killed), done.stderr
     assert kill_at is None or num_ranks == 1 or "Signal 9 (SIGKILL)" in done.stderr, done.stderr
-    return done.stdout
+    return done.stdout.split(END + "\n")
 
 
 def die_at(num_microbatches: int) -> None:
@@ -82,8 +97,11 @@ def main(words: dict[str, Any]) -> None:
     if words["kill_at"] is not None:
         die_at(words["kill_at"])
     example = importlib.import_module(words["name"])
-    for folder, num_steps in words["calls"]:
+    for i, (folder, num_steps) in enumerate(words["calls"]):
+        if i == words["bare_at"]:
+            example.guard = lambda loader, *args, **settings: loader  # type: ignore[attr-defined]
         example.main(Path(folder), num_steps)
+        print(END, flush=True)
 
 
 if __name__ == "__main__":

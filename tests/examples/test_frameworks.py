@@ -18,7 +18,12 @@ SAVED_EVERY = 4
 DIES_IN_STEP = 9  # in the middle of an epoch of six steps, behind the checkpoint of eight
 
 
-PACKAGES = {"hf_trainer": "transformers", "accelerate_loop": "accelerate", "lightning_fit": "lightning"}
+PACKAGES = {
+    "accelerate_loop": ["accelerate"],
+    "guard_lightning": ["lightning", "torchdata"],
+    "hf_trainer": ["transformers", "accelerate"],
+    "lightning_fit": ["lightning"],
+}
 NUM_RANKS = {"accelerate_loop": 2}  # until it is killed; then one rank goes on
 NUM_MICROBATCHES = 2  # of a step, over all ranks
 
@@ -27,7 +32,7 @@ NUM_MICROBATCHES = 2  # of a step, over all ranks
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The whole run and the broken one."""
     name = request.param
-    for package in ("torch", PACKAGES[name]):
+    for package in ("torch", *PACKAGES[name]):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed; install dataguard[test]")
     folder = tmp_path_factory.mktemp(name)
