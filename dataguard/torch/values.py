@@ -169,7 +169,7 @@ def take_samples(name: str, losses: Any, num_samples: int) -> Taken:
 
 
 def _local(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without its graph, as this rank holds it."""
+    """The tensor as this rank holds it."""
     placements = getattr(tensor, "placements", None)
     if placements is not None:
         if not all(placement.is_replicate() for placement in placements):
@@ -183,7 +183,7 @@ def _local(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex() or tensor.is_meta:
         what = "complex numbers" if tensor.is_complex() else "no data: it lies on the meta device"
         raise UsageError(f"{name} holds {what}", allowed="real numbers")
-    return tensor.detach()
+    return tensor
 
 
 def _number(name: str, value: Any) -> float:

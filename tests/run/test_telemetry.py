@@ -293,9 +293,11 @@ def test_a_lineage_holds_what_each_attempt_logged_for_its_own_steps(tmp_path: Pa
         with open_telemetry(run, number, 0) as writer:
             for step in range(fork or 0, stop):
                 log(writer, step, loss=100 * number + step)
+            # What lies before its own steps is no attempt's to tell, however it came there.
+            log(writer, 2, early=number)
 
     def live(leaf: int | None = None, **asked) -> list[float]:
-        return telemetry_of_lineage(run, leaf, **asked)["value"].tolist()
+        return telemetry_of_lineage(run, leaf, **{"names": ["loss"], **asked})["value"].tolist()
 
     assert live() == [100, 101, 102, 103, 104, 105, 306, 307, 408, 409]
     assert live(3) == [100, 101, 102, 103, 104, 105, *range(306, 312)]
@@ -304,7 +306,8 @@ def test_a_lineage_holds_what_each_attempt_logged_for_its_own_steps(tmp_path: Pa
     assert live(steps=(5, 9)) == [105, 306, 307, 408]
     assert live(steps=(8, 9), names=["loss"], ranks=[0]) == [408]
     assert live(names=["lr"]) == []
-    assert telemetry_of_lineage(run)["attempt"].tolist() == [1] * 6 + [3] * 2 + [4] * 2
+    assert live(names=["early"]) == live(3, names=["early"]) == [1]
+    assert telemetry_of_lineage(run, names=["loss"])["attempt"].tolist() == [1] * 6 + [3] * 2 + [4] * 2
 
 
 def test_a_lineage_of_no_attempt_is_not_there(tmp_path: Path) -> None:

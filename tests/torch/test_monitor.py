@@ -255,6 +255,22 @@ def test_two_attempts_in_one_process_each_have_their_own(run: Run) -> None:
     assert telemetry_of_lineage(run, names=["loss"])["value"].tolist() == [10.0, 11.0, 22.0, 23.0, 24.0]
 
 
+def test_slots_of_an_address_are_those_of_its_own_attempt(run: Run) -> None:
+    (first,) = open_loaders(run, microbatch_size=4)
+    with Monitor(run) as monitor:
+        first.take_step()
+        monitor.log_samples(Address(step=0, rank=0, microbatch=1), [1.0] * 4)
+        state = first.state()
+        first.close()
+        (second,) = open_loaders(run, microbatch_size=4, state=state, global_batch=16)
+        with second:
+            second.take_step()
+            monitor.log_samples(Address(step=1, rank=0, microbatch=3), [2.0] * 4)
+    assert telemetry_of_lineage(run)[["step", "slot"]].tolist() == [
+        *((0, slot) for slot in range(4, 8)), *((1, slot) for slot in range(12, 16)),
+    ]  # fmt: skip
+
+
 def test_what_was_on_its_way_when_the_next_attempt_began_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(monkeypatch)
     (first,) = open_loaders(run, microbatch_size=4)
