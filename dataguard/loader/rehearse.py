@@ -110,7 +110,8 @@ def rehearse(
         assert attempt is not None
         next_step = loaders[0].next_step
         storage = sum(loader.bytes_read for loader in loaders)
-        notes = loaders[0].notes
+        # Most are the same on all ranks; what the store of a rank let go of is its own.
+        notes = tuple(dict.fromkeys(note for loader in loaders for note in loader.notes))
     lost = {
         entry.event.shard: entry.event.reason
         for entry in run.read().entries

@@ -121,8 +121,10 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
         where = f"rank {each.rank}, microbatch {each.microbatch}"
         if each.status == "differs" and not any(_is_wrong(sample) for sample in each.samples):
             yield f"{where}: digest {each.recorded} recorded, {each.digest or each.made_of} rebuilt"
-        if each.problem and (each.status == "differs" or each.origin == "fetched"):
+        if each.problem and each.status == "differs":
             yield f"{where}: {each.problem}"
+    fetched = [each.problem for each in answer.microbatches if each.origin == "fetched" and each.status != "differs"]
+    yield from (f"{fetched.count(problem):,} microbatches {problem}" for problem in dict.fromkeys(fetched))
 
 
 def render_where(answer: WhereAnswer) -> Iterator[str | Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 from dataguard.corpus.corpus import Corpus
-from dataguard.errors import UsageError
+from dataguard.errors import UsageError, WriteFailed
 from dataguard.gate.policy import read_policy
 from dataguard.gate.verdict import Verdict
 from dataguard.loader.loader import Loader
+from dataguard.run import store as store_module
+from dataguard.run.atomic import write_failed
 from dataguard.run.index import Index, merge
 from dataguard.run.run import Run
 from dataguard.run.store_account import StoreOfRank, list_store
@@ -23,6 +26,7 @@ from dataguard.run.store_file import KeptMicrobatch, read_store
 from dataguard.run.store_prune import prune_store
 from tests.support.corpora import make_corpus
 from tests.support.gated import documents, rule
+from tests.support.processes import launch
 from tests.support.runs import in_turns, make_run, open_loaders
 
 # Newer Pythons warn of any fork beside threads; what these children do is safe, and they are the point.
@@ -154,8 +158,6 @@ def test_a_kill_loses_nothing_without_a_count(corpus: Corpus, tmp_path: Path, ke
     if child == 0:
         try:
             (loader,) = open_loaders(run, microbatch_size=4, store=keep, num_threads=1)
-            import dataguard.run.store as store_module
-
             real, left = store_module.encode_store, [3]
 
             def slow(*args: Any) -> bytes:
@@ -260,3 +262,55 @@ def test_a_rank_that_is_being_written_is_left_alone(corpus: Corpus, tmp_path: Pa
     assert "rank 0 of attempt 1 was left alone: rank 0 of attempt 1 is still being written" in told.notes
     loader.close()
     assert prune_store(run, attempt=1).num_steps == 3
+
+
+# -- through the loader
+
+
+def test_a_disk_that_fills_up_ends_the_attempt_with_its_words(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    real, left = store_module.publish, [2]
+
+    def publish(path: Path, content: bytes, *, tmp: Path) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise write_failed(path, OSError(errno.ENOSPC, "No space left on device"))
+        real(path, content, tmp=tmp)
+
+    monkeypatch.setattr(store_module, "publish", publish)
+    (loader,) = open_loaders(run, microbatch_size=8, steps=9, store="all", num_threads=1)
+    taken: list[Any] = []
+
+    def train() -> None:
+        while step := loader.take_step():
+            taken.extend(step)
+            for _ in range(3_000):  # as long as a step takes, the thread has time to write
+                if not loader._walking.keeper._writer._shared.pending_bytes:  # type: ignore[union-attr]
+                    break
+                threading.Event().wait(0.01)
+
+    with pytest.raises(WriteFailed, match="No space left on device") as told:
+        train()
+    assert told.value.exit_code == 4
+    assert "keep less in the store" in str(told.value)
+    assert [microbatch.step for microbatch in taken] == [0, 1, 2]
+    with pytest.raises(WriteFailed):
+        loader.close()
+    (store,) = stores(run).values()
+    assert (store.steps, store.let_go, store.num_lost) == (((0, 2),), {"disk": 1}, 0)
+    assert len(merge(list(Index(run.layout).records(1)))) == 3 * 8, "what was handed over is on record"
+
+
+def test_ranks_in_processes_of_their_own_share_step_folders(corpus: Corpus, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", corpus)
+    words = {"run": str(run.path), "world_size": 2, "microbatch_size": 4, "steps": 12, "launch_id": "one"}
+    answers = launch([{**words, "rank": rank, "store": "last:2"} for rank in (0, 1)])
+    assert all("error" not in answer for answer in answers)
+    assert {key: (each.steps, each.num_lost) for key, each in stores(run).items()} == {
+        (1, 0): (((10, 12),), 0),
+        (1, 1): (((10, 12),), 0),
+    }
+    folders = sorted(path.name for path in run.layout.store_attempt(1).iterdir() if path.is_dir())
+    assert folders == ["step-000000010", "step-000000011"]
