@@ -101,6 +101,10 @@ class Sample:
 
     def add_logits(self, logits: torch.Tensor) -> None:
         """The logits that the model gave."""
+        placements = getattr(logits, "placements", ())
+        if any(each.is_partial() or each.is_shard(logits.dim() - 1) for each in placements):
+            self._say("the vocabulary of the logits is sharded over ranks: there is no log_z without their speaking")
+            return
         total, num_places = log_z(logits)
         self._log_z.append(total)
         self._num_places += num_places

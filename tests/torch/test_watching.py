@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor import Shard
 
 from dataguard.errors import UsageError
 from dataguard.torch import watching_attention
 from dataguard.torch.watching import Watch, watch
+from dataguard.torch.watching_blocks import parts_of
+from dataguard.torch.watching_sample import Sample
 from tests.twins.transformer import HEADS, Transformer, loss_of, microbatch
 
 ADAM = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -353,16 +356,22 @@ def test_logits_can_be_pointed_at(kept: Kept) -> None:
 def test_what_a_wrapper_of_torch_compile_hides_is_said_and_the_rest_is_seen(kept: Kept) -> None:
     plain = expected(Transformer(), [[microbatch(0)]])
 
+    compilations: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        compilations.append(graph)
+        return graph
+
     def whole(model: Transformer) -> nn.Module:
-        return torch.compile(model, backend="eager")  # type: ignore[return-value]
+        return torch.compile(model, backend=backend)  # type: ignore[return-value]
 
     def blocks(model: Transformer) -> nn.Module:
         for i in range(2):
-            model.blocks[i] = torch.compile(model.blocks[i], backend="eager")  # type: ignore[assignment]
+            model.blocks[i] = torch.compile(model.blocks[i], backend=backend)  # type: ignore[assignment]
         return model
 
     def in_place(model: Transformer) -> nn.Module:
-        model.compile(backend="eager")
+        model.compile(backend=backend)
         return model
 
     for wrap, hidden in (
@@ -375,6 +384,7 @@ def test_what_a_wrapper_of_torch_compile_hides_is_said_and_the_rest_is_seen(kept
         optimizer = torch.optim.AdamW(model.parameters(), **ADAM)
         kept.values.clear()
         kept.step_in_hand = 0
+        compilations.clear()
 
         def run(model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> None:
             several_steps(kept, model, optimizer)
@@ -383,6 +393,19 @@ def test_what_a_wrapper_of_torch_compile_hides_is_said_and_the_rest_is_seen(kept
         assert "torch.compile runs" in note
         assert_close(kept.values[0], {name: each for name, each in plain.items() if not name.startswith(hidden)})
         assert len(kept.values) == 3
+        assert len(compilations) == 1, "hooks that come and go compile nothing again"
+
+
+@pytest.mark.parametrize(("dim", "is_seen"), [(0, True), (1, True), (2, False)])
+def test_a_sharded_vocabulary_has_no_log_z(dim: int, is_seen: bool) -> None:
+    class Sharded(torch.Tensor):
+        placements = (Shard(dim),)
+
+    said_of: list[str] = []
+    sample = Sample(0, parts_of(nn.Linear(2, 2)), said_of.append)
+    sample.add_logits(torch.zeros(2, 3, 4).as_subclass(Sharded))
+    assert ("log_z" in sample.forward_values()) == is_seen
+    assert (said_of == []) == is_seen
 
 
 def naive_logits(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, *, causal: bool, scale: float) -> float:

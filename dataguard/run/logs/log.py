@@ -184,14 +184,17 @@ class LogRows:
             return
         if not points:
             return
+        columns = self._columns
         row = self._newest_row.get(step, -1)
-        if row < 0 or any(name in self._columns and self._columns[name][0][-1] >= row for name in points):
+        if row < 0 or any(name in columns and columns[name][0][-1] >= row for name in points):
             row = self._newest_row[step] = len(self._steps)
             self._steps.append(step)
             self._times.append(time)
             self._lines.append(line)
         for name, value in points.items():
-            rows, values = self._columns.setdefault(name, (array("q"), array("d")))
+            if name not in columns:
+                columns[name] = (array("q"), array("d"))
+            rows, values = columns[name]
             rows.append(row)
             values.append(value)
 

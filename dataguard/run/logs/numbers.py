@@ -12,7 +12,6 @@ from typing import Any
 
 __all__ = ["number_of", "step_of"]
 
-_PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 _WORDS = re.compile(r"([+-]?)(nan|inf|infinity)(?:\([a-z0-9]*\))?", re.ASCII | re.IGNORECASE)
@@ -33,9 +32,15 @@ def number_of(value: Any) -> float | None:
             return math.copysign(math.inf, value)
     if not isinstance(value, str):
         return None
-    text = value.strip()
-    if _PLAIN.fullmatch(text):
-        return float(text)
+    try:
+        number = float(value)
+    except ValueError:
+        return _spelled(value.strip())
+    return number if value.isascii() and "_" not in value else None
+
+
+def _spelled(text: str) -> float | None:
+    """What Python's own `float` does not take."""
     if _THOUSANDS.fullmatch(text):
         return float(text.replace(",", ""))
     word = _WORDS.fullmatch(text)
