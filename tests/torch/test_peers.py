@@ -130,7 +130,7 @@ def test_what_failed_stays_failed_whoever_asks_again() -> None:
     assert [type(error) for error in first[1:]] == [RankMissing] * 2
     for rank in range(3):
         for _ in range(2):
-            with pytest.raises(RankMissing, match="^rank 0"):
+            with pytest.raises(RankMissing, match=r"^rank 0"):
                 peers(store, rank).gather(rank)
 
 
