@@ -97,6 +97,7 @@ class Monitor:
                 raise UsageError(f"{name} {value!r} cannot be", allowed=f"a whole number of at least {least}")
         self._standing = Standing(run, rank, loader, ahead)
         self._every = every
+        self._ahead = ahead
         self._sink = Sink(self._standing.run)
         self._watches: list[Watch] = []
         self._waited: tuple[int, int, int] | None = None
@@ -231,8 +232,14 @@ class Monitor:
         Raises
         ------
         UsageError
-            `every` cannot be, or something is no module or optimizer.
+            `every` cannot be, something is no module or optimizer, or the loader runs `ahead` and nobody says the step.
         """
+        if self._ahead and step is None:
+            raise UsageError(
+                "the step that the model is trained on cannot be told from what was handed over",
+                found=f"ahead={self._ahead}: the next batch may have been fetched before the pass begins",
+                todo="say it: watch(..., step=lambda: trainer.state.global_step), or the like",
+            )
         watched = watch(self, model, optimizer, every=every, step=step, logits=logits)
         self._watches.append(watched)
         return watched

@@ -301,6 +301,18 @@ def test_several_optimizers_make_one_sample(kept: Kept) -> None:
     assert_close(kept.values[0], expected(Transformer(), [[ids]]))
 
 
+def test_the_wrapper_of_a_framework_around_an_optimizer_comes_off(kept: Kept) -> None:
+    class Wrapped(torch.optim.Optimizer):
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+    model = Transformer()
+    optimizer = torch.optim.AdamW(model.parameters(), **ADAM)
+    with watch(kept, model, Wrapped(optimizer), every=1):
+        train_step(model, optimizer, [microbatch(0)])
+    assert_close(kept.values[0], expected(Transformer(), [[microbatch(0)]]))
+
+
 def said(act: Callable[[], None]) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

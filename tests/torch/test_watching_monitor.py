@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dataguard.corpus.corpus import Corpus
-from dataguard.errors import AttemptError
+from dataguard.errors import AttemptError, UsageError
 from dataguard.run.telemetry_reading import telemetry_of_lineage
 from dataguard.torch import Monitor
 from tests.support.runs import make_run
@@ -60,3 +60,23 @@ def test_what_is_sampled_is_kept_with_its_step(documents: Corpus, run_folder: Pa
         assert all(math.isfinite(value) for value in own["value"].tolist())
     assert len(rows[rows["name"] == b"log_z"]) == 4 * 3, "told after each of four microbatches, the last covering all"
     assert len(rows[rows["name"] == b"param_norm/embed"]) == 3
+
+
+def test_a_trainer_that_fetches_ahead_says_its_step(documents: Corpus, run_folder: Path) -> None:
+    run = make_run(run_folder, documents)
+    model = Small()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with loader_of(run, steps=6, microbatch_size=8) as loader, Monitor(run, loader=loader, ahead=1) as monitor:
+        with pytest.raises(UsageError, match="cannot be told"):
+            monitor.watch(model, optimizer)
+        trained = 0
+        monitor.watch(model, optimizer, every=2, step=lambda: trained)
+        batches = iter(loader)
+        following = next(batches, None)
+        while (microbatch := following) is not None:
+            following = next(batches, None)
+            model(microbatch["input_ids"]).square().mean().backward()
+            optimizer.step()
+            trained += 1
+    own = telemetry_of_lineage(run, names=["param_norm/head"])
+    assert own["step"].tolist() == [0, 2, 4]
