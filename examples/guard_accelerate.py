@@ -1,7 +1,9 @@
 """A loop of Hugging Face Accelerate that exists already, with one line added: `guard` puts every batch on record.
 
-accelerate launch --cpu --num_processes 2 examples/guard_accelerate.py /tmp/guard-accelerate
-dataguard inspect /tmp/guard-accelerate/run --step 7
+    accelerate launch --cpu --num_processes 2 examples/guard_accelerate.py /tmp/guard-accelerate
+    dataguard inspect /tmp/guard-accelerate/run --step 7
+
+What Accelerate has prepared is guarded, so each rank's part of every batch is on record.
 """
 
 from __future__ import annotations

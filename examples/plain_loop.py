@@ -1,7 +1,9 @@
 """A training loop that exists already, with one line added: `guard` puts every batch on record and changes none.
 
-python examples/plain_loop.py /tmp/plain --steps 20
-dataguard inspect /tmp/plain/run --step 7
+    python examples/plain_loop.py /tmp/plain --steps 20
+    dataguard inspect /tmp/plain/run --step 7
+
+A batch holds what it held, in the same order; which rows that was, the record says.
 """
 
 from __future__ import annotations

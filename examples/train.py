@@ -1,8 +1,10 @@
 """Train a small transformer over bytes with every batch on record; kill it, and go on with as many ranks as you like.
 
-torchrun --standalone --nproc-per-node 2 examples/train.py /tmp/train --steps 40
-python examples/train.py /tmp/train --steps 80
-dataguard verify /tmp/train/run
+    torchrun --standalone --nproc-per-node 2 examples/train.py /tmp/train --steps 40
+    python examples/train.py /tmp/train --steps 80
+    dataguard verify /tmp/train/run
+
+The loss of a step is the mean over the tokens of all its microbatches on all ranks.
 """
 
 from __future__ import annotations

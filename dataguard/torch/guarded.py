@@ -8,7 +8,7 @@ again, ends the step in hand. States are taken at step boundaries.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -48,7 +48,7 @@ class Guarded:
         by: Literal["index", "order"] | None,
         naming: Naming,
         gate: GateChoice,
-        start_step: int | None,
+        start_step: int | Callable[[], int] | None,
         first_label: Literal[0, 1],
         rank: int | None,
         world_size: int | None,
@@ -62,7 +62,7 @@ class Guarded:
         for name, value, least in (
             ("accumulate", accumulate, 1),
             ("batch_size", batch_size, 1),
-            ("start_step", start_step, 0),
+            ("start_step", None if callable(start_step) else start_step, 0),
             ("store_budget_bytes", store_bounds[0], 1),
             ("store_queue_bytes", store_bounds[1], 1),
         ):
@@ -150,7 +150,7 @@ class Guarded:
                 run, attempt, rank=rank, naming=self._naming, keep=self._keep, whole=self._whole, fsync=self._fsync
             )
 
-        return self._beginning.begin(size, state=self._state, start_step=self._start_step, walk=walk)
+        return self._beginning.begin(size, state=self._state, start_step=self._started(), walk=walk)
 
     def __len__(self) -> int:
         return len(self.dataloader)
@@ -163,8 +163,8 @@ class Guarded:
                 "a loader that is made of the parts of a guarded one would hand over batches that nobody records",
                 found="skip_first_batches of Accelerate, or something like it, given a guarded loader",
                 allowed="the other way round: guard(skip_first_batches(loader, n), run, start_step=STEP)",
-                todo="a Hugging Face Trainer that resumes must be told TrainingArguments(ignore_data_skip=True), and "
-                "guard() its start_step",
+                todo="tell a Hugging Face Trainer that resumes TrainingArguments(ignore_data_skip=True), and guard() "
+                "start_step=lambda: trainer.state.global_step",
             )
         return getattr(self.dataloader, name)
 
@@ -217,7 +217,7 @@ class Guarded:
         """The step in hand, counted from 0: the first whose batches were not all handed over."""
         if self._walk is not None:
             return self._walk.next_step
-        return self._start_step or 0 if self._state is None else self._state.next_step
+        return self._started() or 0 if self._state is None else self._state.next_step
 
     @property
     def account(self) -> Account:
@@ -301,6 +301,15 @@ class Guarded:
                 )
             load(state["loader"])
         self._state = read
+
+    def _started(self) -> int | None:
+        """Steps that the trainer has done, as it says."""
+        if not callable(self._start_step):
+            return self._start_step
+        step = int(self._start_step())
+        if step < 0:
+            raise UsageError(f"start_step {step} cannot be", allowed="at least 0")
+        return step
 
     def _own_state(self) -> Any:
         """The wrapped loader's state; None where it has none."""

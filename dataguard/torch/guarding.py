@@ -13,6 +13,7 @@ No plan is needed. Nothing can be moved or withheld, since the loader's own samp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,7 +45,7 @@ def guard(
     policy: str | Path | Policy | None = None,
     profile: str | Path | Profile | None = None,
     vocab_size: int | None = None,
-    start_step: int | None = None,
+    start_step: int | Callable[[], int] | None = None,
     first_label: Literal[0, 1] = 0,
     rank: int | None = None,
     world_size: int | None = None,
@@ -81,8 +82,8 @@ def guard(
         else they are written over. Where a batch has no labels, what is to be masked is recorded as such and nothing is
         changed.
     start_step
-        Optimizer steps that a trainer which resumes by itself has done: where the attempt begins. Without it, and
-        without a state, an attempt begins at step 0.
+        Optimizer steps that a trainer which resumes by itself has done: where the attempt begins. A function is asked
+        at the first batch. Without it, and without a state, an attempt begins at step 0.
     first_label
         What the trainer calls its first step; of a run that is created here.
     rank, world_size, group

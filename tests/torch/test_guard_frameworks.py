@@ -53,6 +53,20 @@ def test_a_loader_that_skips_is_guarded_and_goes_on(tmp_path: Path) -> None:
     assert verify_run(Lookup(second.run)).ok
 
 
+def test_a_trainer_is_asked_where_it_stands_at_the_first_batch(tmp_path: Path) -> None:
+    """A Trainer makes its loader before it reads how far its checkpoint was."""
+    with guard(prepared(), tmp_path / "run") as guarded:
+        assert len(list(guarded)) == 6
+    done = -1
+    with guard(prepared(), tmp_path / "run", start_step=lambda: done) as guarded:
+        with pytest.raises(UsageError, match="start_step -1 cannot be"):
+            next(iter(guarded))
+        done = 4
+        assert guarded.next_step == 4
+        assert len(list(guarded)) == 6
+    assert [attempt.fork_step for attempt in lineage(tmp_path / "run")] == [0, 4]
+
+
 def test_a_seed_for_workers_reaches_them(tmp_path: Path) -> None:
     """As Lightning does after seed_everything(workers=True)."""
     loader = loader_of(24)
