@@ -22,7 +22,7 @@
         ├── UnfitFileSystem           4  the run directory's file system lacks link, rename or exclusive create
         ├── WriterConflict            4  another writer owns this rank, or a newer attempt fenced this one
         ├── RanksDisagree             4  ranks of one launch differ in seed, plan, geometry or start step
-        ├── RankMissing               4  the rank that begins the attempt did not appear in time
+        ├── RankMissing               4  a rank did not appear in time, or is gone
         ├── TransformFailed           4  the user's own function failed on a sample
         └── WorkerDied                4  a process that reads ahead of the trainer died, or answers no more
 
@@ -191,7 +191,7 @@ class RanksDisagree(EnvironmentFailed):
 
 
 class RankMissing(EnvironmentFailed):
-    """The rank that begins the attempt did not appear in time."""
+    """A rank of the launch did not appear in time, or is gone."""
 
 
 class TransformFailed(EnvironmentFailed):

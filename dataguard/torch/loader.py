@@ -302,6 +302,11 @@ class GuardedLoader:
         return self.loader.rank
 
     @property
+    def records(self) -> bool:
+        """Whether this process records for its rank (and logs for it); False for all of a replica but its first."""
+        return self._replica is None or self._replica.records
+
+    @property
     def attempt(self) -> AttemptPlan | None:
         """The attempt, once it has begun: at the first microbatch."""
         return self.loader.attempt

@@ -165,6 +165,11 @@ class Replica:
         self._over = False
         """Nothing more is said: the end or a failure is known to all."""
 
+    @property
+    def records(self) -> bool:
+        """Whether this process reads for its rank and records: the first of the replica does."""
+        return self._peers.records
+
     def reading(self, reading: Reading) -> Reading:
         """Who reads in this process: what it was to read with, a comparison around that, or the first process."""
         if self.mode == "compare":
