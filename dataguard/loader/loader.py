@@ -167,6 +167,10 @@ class Loader:
         self._join_timeout_seconds = join_timeout_seconds
         self._fsync = fsync
         self._keeping = Keeping.read(store, store_budget_bytes, store_queue_bytes, named)
+        gate = GateChoice.read(policy, profile, vocab_size).over(run.gate)
+        if gate.policy is not None or gate.no_policy:
+            # What an attempt before this one had is known when it begins, and looked at then.
+            self._keeping.check(gate.policy)
         self._request: dict[str, Any] = {
             "launch_id": launch_id,
             "geometry": geometry,
@@ -176,7 +180,7 @@ class Loader:
             "manifest": None if corpus is None else corpus.manifest,
             "weights": weights,
             "epochs": epochs,
-            "gate": GateChoice.read(policy, profile, vocab_size).over(run.gate),
+            "gate": gate,
             "transform": transform,
             "evaluation": evaluation,
         }

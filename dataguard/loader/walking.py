@@ -92,6 +92,8 @@ class Walking:
         demand = demand_of(plan, stream, attempt.geometry)
         judge = judge_of(run, attempt.number)
         self.judge = judge
+        policy = None if judge is None else judge.policy
+        keeping.check(policy)
         self.progress = run.progress[rank] = Progress(attempt=attempt.number)
         self._notes = (*demand.notes, *_without_effect(run, attempt), *_lacking(judge))
         self.walk = Walk(
@@ -117,7 +119,6 @@ class Walking:
         self.storage_bytes = 0
         """Read by other processes, for what was handed over."""
         self._fed: Iterator[Fed] = reading(feeding, feeder, self.walk)
-        keeping.check(None if judge is None else judge.policy)
         head = run.head()
         begun = run.begun(attempt.number)
         self.writer: RankWriter | Unrecorded = (
@@ -140,7 +141,6 @@ class Walking:
             )
         )
         try:
-            policy = None if judge is None else judge.policy
             kept = keeping if records else Keeping.read("none", None, None, None)
             self.keeper = kept.keeper(run, attempt, rank=rank, policy=policy, clock=_now, background=background)
         except BaseException:

@@ -8,6 +8,7 @@ memory. While a rank's writer lives it may still be coming, so there it is `pend
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,8 +95,10 @@ def standing(layout: Layout, attempt: int) -> dict[int, dict[int, int]]:
     """Sizes in bytes of the files of an attempt, by rank and step (lists its folders)."""
     found: dict[int, dict[int, int]] = {}
     for folder, step in _steps(layout.store_attempt(attempt)):
-        for path, rank in _ranks(folder):
-            found.setdefault(rank, {})[step] = path.stat().st_size
+        # A writer that lives may remove what it no longer keeps.
+        with contextlib.suppress(FileNotFoundError):
+            for path, rank in _ranks(folder):
+                found.setdefault(rank, {})[step] = path.stat().st_size
     return {rank: dict(sorted(steps.items())) for rank, steps in sorted(found.items())}
 
 

@@ -97,7 +97,7 @@ class KeptMicrobatch:
     def owned(self) -> KeptMicrobatch:
         """The same with buffers of its own: what was handed over may be changed by whoever has it."""
         tensors = {
-            name: tensor if isinstance(tensor.data, bytes) else replace(tensor, data=bytes(tensor.data))
+            name: tensor if isinstance(tensor.data, bytes) else replace(tensor, data=memoryview(tensor.data).tobytes())
             for name, tensor in self.tensors.items()
         }
         return replace(self, tensors=tensors)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dataguard.torch.microbatch import TensorMicrobatch as TensorMicrobatch
     from dataguard.torch.monitor import Monitor as Monitor
     from dataguard.torch.record import Record as Record
+    from dataguard.torch.replaying import rebuild_tensors as rebuild_tensors
     from dataguard.torch.transforms import ByteTransform as ByteTransform
     from dataguard.torch.transforms import WindowTransform as WindowTransform
 
@@ -28,6 +29,7 @@ _HOMES = {
     "TensorMicrobatch": "dataguard.torch.microbatch",
     "WindowTransform": "dataguard.torch.transforms",
     "guard": "dataguard.torch.guarding",
+    "rebuild_tensors": "dataguard.torch.replaying",
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "TensorMicrobatch",
     "WindowTransform",
     "guard",
+    "rebuild_tensors",
 ]
 
 

@@ -126,6 +126,7 @@ def test_rules_that_nobody_has_are_refused_before_anything_is_delivered(gated: C
     for number, (settings, why) in enumerate(
         (
             ({"store": "flagged"}, "no policy judges"),
+            ({"store": "flagged", "policy": "none"}, "no policy judges"),
             ({"store": "flagged:lo", "policy": read_policy(rule("mask"), name="test")}, "no rule 'lo'"),
             ({"store": "some"}, "last:N"),
             ({"store": "all", "store_budget_bytes": 0}, "at least 1"),
@@ -136,6 +137,7 @@ def test_rules_that_nobody_has_are_refused_before_anything_is_delivered(gated: C
             walk(run, microbatch_size=8, steps=1, **settings)
         assert stores(run) == {}
         assert not list(Index(run.layout).records(1))
+        assert len(run.attempts()) == (number == 0), "where it can be told before, no attempt begins"
 
 
 def test_what_a_budget_cuts_off_is_counted_and_said(corpus: Corpus, tmp_path: Path) -> None:
