@@ -53,7 +53,11 @@ _AMENDABLE = {"global_batch", "weights"}
     metavar="WHAT",
     help="Keep delivered batches: none, flagged, flagged:RULE,RULE, last:N or all.  [default: none]",
 )
-@click.option("--store-budget-mb", type=click.FloatRange(min=0, min_open=True), help="What each rank may keep on disk.")
+@click.option(
+    "--store-budget-mb",
+    type=click.FloatRange(min=0, min_open=True),
+    help="What each rank may keep on disk.  [default: 1,074 for flagged, else no bound]",
+)
 @click.option("--spool", type=PATH, help="A folder on a local disk for hot files, where RUN is far or slow.")
 @root_option
 @cache_dir_option
