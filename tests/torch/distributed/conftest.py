@@ -86,7 +86,7 @@ def begin(
         assert codes == [0] * world_size, said
     files = [folder / f"{rank}.json" for rank in range(world_size)]
     answers = [json.loads(path.read_text()) if path.exists() else [None] * len(jobs) for path in files]
-    return [[each[job] for each in answers] for job in range(len(jobs))]
+    return [[each[job] if job < len(each) else None for each in answers] for job in range(len(jobs))]
 
 
 @pytest.fixture

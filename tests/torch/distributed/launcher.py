@@ -28,8 +28,8 @@ def child(order: dict[str, Any], rank: int) -> int:
     """One process: what it is to exit with."""
     folder = Path(order["folder"])
     try:
-        answers = main(rank, order["world_size"], order["store"], order["jobs"])
-        (folder / f"{rank}.json").write_text(json.dumps(answers))
+        tell = (folder / f"{rank}.json").write_text
+        main(rank, order["world_size"], order["store"], order["jobs"], lambda answers: tell(json.dumps(answers)))
     except BaseException:  # noqa: BLE001
         (folder / f"{rank}.err").write_text(traceback.format_exc())
         return 1

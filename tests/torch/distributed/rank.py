@@ -127,6 +127,7 @@ def walk(words: Words, ranks: Any, replica: Any) -> Words:
             told["state"] = loader.state_dict()
             told["attempt"] = None if loader.attempt is None else loader.attempt.number
             told["rank"] = loader.rank
+            told["records"] = loader.records
             told["bytes_read"] = loader.bytes_read
             told["length"] = len(loader) if "steps" in words else None
     except DataguardError as error:
@@ -191,8 +192,8 @@ def do(words: Words, states: list[list[Any]]) -> Words:
     return {**answer, "took": time.monotonic() - began}
 
 
-def main(rank: int, world_size: int, store: str, jobs: list[Words]) -> list[Words]:
-    """All jobs of one process of a launch."""
+def main(rank: int, world_size: int, store: str, jobs: list[Words], tell: Callable[[list[Words]], None]) -> None:
+    """All jobs of one process of a launch; `tell` is told what came of them so far after each."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=MOST_SECONDS)
@@ -201,9 +202,9 @@ def main(rank: int, world_size: int, store: str, jobs: list[Words]) -> list[Word
     states: list[list[Any]] = []
     for words in jobs:
         answers.append(do(words, states))
+        tell(answers)
         saved: list[Any] = [None] * world_size
         dist.all_gather_object(saved, answers[-1].get("state"))
         states.append(saved)
     dist.barrier()
     dist.destroy_process_group()
-    return answers

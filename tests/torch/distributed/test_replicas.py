@@ -40,14 +40,14 @@ def walks(launcher, tmp_path_factory, corpus) -> dict[str, Any]:
         "receive": shared(runs["receive"], mode="receive", num_workers=1),
         "compare": shared(runs["compare"], mode="compare", num_workers=1),
         # One replica of all four, and no data-parallel group.
-        "one": shared(runs["one"], world_size=1, dp=None, replica=[[0, 1, 2, 3]], microbatch_size=4),
+        "one": shared(runs["one"], world_size=1, replica=[[0, 1, 2, 3]], microbatch_size=4, mode="compare", epochs=1),
         "again": shared(runs["again"], steps=2),
         "again 2": shared(
             runs["again"], mode="compare", world_size=1, replica=[[2, 3]], dp=[[2], [3]], state={"of": 4}, steps=1
         ),
         "again 3": {"job": "walk", "run": again, "microbatch_size": 2, **last, "world_size": 4, "state": {"of": 5}},
     }
-    jobs["one"].pop("dp")
+    del jobs["one"]["dp"], jobs["one"]["steps"]
     return {"runs": runs, **dict(zip(jobs, begin(launcher, folder, list(jobs.values()), 4), strict=True))}
 
 
@@ -60,6 +60,7 @@ def test_all_processes_of_a_replica_are_handed_the_same(walks, mode) -> None:
             assert peer[what] == told[first][what], what
         assert (peer["bytes_read"] > 0) == (mode == "compare"), "a peer that receives reads nothing"
         assert told[first]["rank"] == first // 2
+        assert (told[first]["records"], peer["records"]) == (True, False)
     assert batches_of([told[first] for first in FIRST]) == batches_of(walks["plain"])
     assert {str(answer["state"]) for answer in told} == {str(told[0]["state"])}
 
@@ -76,7 +77,10 @@ def test_only_the_first_records(walks, mode) -> None:
 def test_one_replica_needs_no_data_parallel_group(walks) -> None:
     told = walks["one"]
     assert {str(answer["slots"]) for answer in told} == {str(told[0]["slots"])}
-    assert batches_of(told[:1]) == batches_of(walks["plain"])
+    whole, plain = batches_of(told[:1]), batches_of(walks["plain"])
+    assert {step: whole[step] for step in plain} == plain
+    texts = [text for batch in whole.values() for text, _ in batch if text]
+    assert len(texts) == len(set(texts)) == 96, "to the end of the epoch, and all of them saw that end"
 
 
 def test_a_state_of_replicas_goes_on_anywhere(walks) -> None:
@@ -193,6 +197,19 @@ def test_a_halt_and_a_missing_peer(launch, tmp_path, corpus, mode) -> None:
         assert "process 1 of the replica of rank 0 did not come" in miss[rank]["error"]
         assert miss[rank]["took"] < 20
     assert missed.head().number == 1
+
+
+@pytest.mark.parametrize(("mode", "victim"), [("receive", 0), ("receive", 1), ("compare", 1)])
+def test_who_loses_the_others_of_its_replica_is_told_and_does_not_hang(launch, run, mode, victim) -> None:
+    words = {"world_size": 1, "microbatch_size": 4, "meet": False, "mode": mode, "steps": 11}
+    job = {"job": "walk", "run": str(run.path), **words, "replica": [[0, 1]], "only": {str(victim): {"die_after": 5}}}
+    (answers,) = launch([job], 2, die=(victim,))
+    left = answers[1 - victim]
+    assert left["kind"] == "RankMissing"
+    name = "rank 0" if victim else "process 1 of the replica of rank 0"
+    assert left["error"].startswith(f"{name} has lost the other processes of its replica")
+    assert 4 <= len(left["digests"]) < 22
+    assert left["took"] < 30
 
 
 def test_context_parallelism_slices_afterwards() -> None:
