@@ -40,6 +40,20 @@ class Judged:
     def __len__(self) -> int:
         return len(self.verdict)
 
+    def part(self, start: int, stop: int) -> Judged:
+        """The same of samples ``start:stop`` alone."""
+        rows = slice(start, stop)
+        return Judged(
+            kind=self.kind,
+            verdict=self.verdict[rows],
+            rules=self.rules[rows],
+            signals={name: values[rows] for name, values in self.signals.items()},
+            why=self.why[rows],
+            scored=self.scored[rows],
+            num_rules=self.num_rules,
+            _spans={i - start: spans for i, spans in self._spans.items() if start <= i < stop},
+        )
+
     @cached_property
     def evaluated(self) -> NDArray[np.int64]:
         """Samples on which each rule was evaluated, int64, shape (R,)."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dataguard.gate.policy import Policy
     from dataguard.run.run import Run
 
-__all__ = ["KEPT_ONE_IN", "Answers", "Judge", "account_of", "judge_of", "keeps_signals"]
+__all__ = ["KEPT_ONE_IN", "Answers", "Asked", "Judge", "Told", "account_of", "judge_of", "keeps_signals"]
 
 KEPT_ONE_IN = 100
 """Of plain passes, the signals of one in so many are kept."""
@@ -84,6 +84,22 @@ class Answers:
             records[SIGNAL_PREFIX + name] = values[:, column]
 
 
+Told = tuple[Verdict, NDArray[np.int64] | None]
+"""A verdict, and for a mask the token positions that do not count, half-open, shape (k, 2); None for all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Asked:
+    """Rows of one microbatch that are to be judged."""
+
+    places: Sequence[int]
+    """The slot of each, by place in the microbatch."""
+    contents: Sequence[bytes | NDArray[Any] | None]
+    slots: PlannedSlots
+    answers: Answers
+    """Where it is noted."""
+
+
 class Judge:
     """The gate of an attempt, for samples of one form.
 
@@ -128,32 +144,33 @@ class Judge:
             parts=[],
         )
 
-    def judge(
-        self,
-        places: Sequence[int],
-        contents: Sequence[bytes | NDArray[Any] | None],
-        slots: PlannedSlots,
-        answers: Answers,
-    ) -> dict[int, tuple[Verdict, NDArray[np.int64] | None]]:
-        """Judge rows for some slots, and note what is said of those that had no row judged before, or halt.
+    def judge(self, asked: Sequence[Asked]) -> list[dict[int, Told]]:
+        """Judge rows for slots of several microbatches in one call of the gate: it costs little more than for one.
+
+        What is said is noted of slots that had no row judged before, or that halt.
 
         Returns
         -------
-        dict
-            By place: the verdict, and for a mask the token positions that do not count; None for all of the sample.
+        list
+            Of each microbatch what it was told, by place.
         """
-        if not places:
-            return {}
-        return self.note(
-            self._judged(contents, np.ascontiguousarray(slots.source[list(places)], np.int32)), places, answers
-        )
+        contents = [content for each in asked for content in each.contents]
+        if not contents:
+            return [{} for _ in asked]
+        source = np.concatenate([each.slots.source[list(each.places)] for each in asked])
+        judged = self._judged(contents, np.ascontiguousarray(source, np.int32))
+        told, start = [], 0
+        for each in asked:
+            stop = start + len(each.places)
+            own = judged if len(asked) == 1 else judged.part(start, stop)
+            told.append(self.note(own, each.places, each.answers) if each.places else {})
+            start = stop
+        return told
 
-    def note(
-        self, judged: Judged, places: Sequence[int], answers: Answers
-    ) -> dict[int, tuple[Verdict, NDArray[np.int64] | None]]:
-        """Note what the gate has said of rows for some slots; returns what `judge` does."""
+    def note(self, judged: Judged, places: Sequence[int], answers: Answers) -> dict[int, Told]:
+        """Note what the gate has said of rows for some slots of a microbatch; what each was told, by place."""
         answers.parts.append(judged)
-        told: dict[int, tuple[Verdict, NDArray[np.int64] | None]] = {}
+        told: dict[int, Told] = {}
         for k, place in enumerate(places):
             verdict = Verdict(int(judged.verdict[k]))
             told[place] = (verdict, judged.spans(k) if verdict == Verdict.MASK else None)

@@ -19,9 +19,9 @@ halts: what the verdict is about. Length and digest are of what was delivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,7 @@ from dataguard.plan.slots import Exempted, PlannedSlots, SlotStatus, Substitute,
 from dataguard.plan.stream import Stream
 from dataguard.plan.withheld import WithheldSet
 from dataguard.run.exceptions import ExceptionReason, exception_record
-
-if TYPE_CHECKING:
-    from dataguard.run.judging import Answers, Judge
+from dataguard.run.judging import Answers, Asked, Judge, Told
 
 __all__ = ["Excepted", "OnUnreadable", "Settled", "Settler", "Stopped"]
 
@@ -160,11 +158,27 @@ class Settler:
         ShardDamaged
             A row cannot be read, and that halts.
         """
-        contents = self._read(slots.delivered_block, slots.delivered_row)
-        work = _Work(self, slots, contents, address, exempted)
-        if self._judge is not None or any(content.problem for content in contents):
-            work.settle_all()
-        return work.settled()
+        return next(self.settle_many([(slots, address)], exempted=exempted))
+
+    def settle_many(
+        self, parts: Sequence[tuple[PlannedSlots, Address]], *, exempted: Mapping[int, Exempted] | None = None
+    ) -> Iterator[Settled]:
+        """The same of several microbatches, in order; what they plan is read together, and judged in one call."""
+        contents = self._read(
+            np.concatenate([slots.delivered_block for slots, _ in parts]),
+            np.concatenate([slots.delivered_row for slots, _ in parts]),
+        )
+        works, start = [], 0
+        for slots, address in parts:
+            works.append(_Work(self, slots, contents[start : start + len(slots)], address, exempted))
+            start += len(slots)
+        told: Sequence[dict[int, Told]] = [{} for _ in works]
+        if self._judge is not None:
+            told = self._judge.judge([work.asked() for work in works])
+        for work, own in zip(works, told, strict=True):
+            if self._judge is not None or any(content.problem for content in work.contents):
+                work.settle_all(own)
+            yield work.settled()
 
 
 class _Work:
@@ -199,22 +213,29 @@ class _Work:
             stopped=tuple(self.stopped),
         )
 
-    def settle_all(self) -> None:
-        """All slots: those that only pass are done together, the others one by one."""
+    def asked(self) -> Asked:
+        """The rows that are there to be judged."""
+        assert self.answers is not None
+        places = np.flatnonzero(self.slots.delivered_block >= 0).tolist()
+        there = [
+            i
+            for i in places
+            if self.contents[i].value is not None and not self._fails(i, int(self.slots.draw[i]), self.contents[i])
+        ]
+        contents = [self.contents[i].value for i in there]
+        return Asked(places=there, contents=contents, slots=self.slots, answers=self.answers)
+
+    def settle_all(self, told: Mapping[int, Told]) -> None:
+        """All slots: those that only pass are done already, the others are gone through one by one."""
         places = np.flatnonzero(self.slots.delivered_block >= 0).tolist()
         odd = [i for i in places if self._fails(i, int(self.slots.draw[i]), self.contents[i])]
-        verdicts: dict[int, tuple[Verdict, NDArray[np.int64] | None]] = {}
-        if self.judge is not None:
-            assert self.answers is not None
-            there = [i for i in places if i not in odd and self.contents[i].value is not None]
-            verdicts = self.judge.judge(there, [self.contents[i].value for i in there], self.slots, self.answers)
-        more = sorted({*odd, *(i for i, (verdict, _) in verdicts.items() if verdict > Verdict.FLAG)})
+        more = sorted({*odd, *(i for i, (verdict, _) in told.items() if verdict > Verdict.FLAG)})
         if not more:
             return
         self.slots = self.slots.copy()
         self.contents = list(self.contents)
         for i in more:
-            self._settle(i, verdicts.get(i))
+            self._settle(i, told.get(i))
 
     def _fails(self, i: int, draw: int, content: Content) -> bool:
         """Whether a row of slot i counts as one that could not be read."""
@@ -223,7 +244,7 @@ class _Work:
         exempted = self.exempted.get(int(self.slots.position[i]))
         return exempted is not None and bool(exempted.failed >> (draw + 1) & 1)
 
-    def _settle(self, i: int, verdict: tuple[Verdict, NDArray[np.int64] | None] | None) -> None:
+    def _settle(self, i: int, verdict: Told | None) -> None:
         """Go along the chain of one slot."""
         slots, chain = self.slots, _Chain()
         status, event = int(slots.status[i]), int(slots.event[i])
@@ -276,12 +297,13 @@ class _Work:
         if chain.reason is None:
             chain.reason = ExceptionReason.CHANGED if problem.kind == "changed" else ExceptionReason.UNREADABLE
 
-    def _judged(self, i: int, content: Content) -> tuple[Verdict, NDArray[np.int64] | None]:
+    def _judged(self, i: int, content: Content) -> Told:
         """What the gate says of a row drawn for slot i."""
         if self.judge is None:
             return Verdict.PASS, None
         assert self.answers is not None
-        return self.judge.judge([i], [content.value], self.slots, self.answers)[i]
+        asked = Asked(places=[i], contents=[content.value], slots=self.slots, answers=self.answers)
+        return self.judge.judge([asked])[0][i]
 
     def _next(self, i: int, draw: int) -> Substitute | None:
         return next_substitute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from dataguard.corpus.corpus import Corpus
 from dataguard.errors import AnswerNo, PolicyError, RanksDisagree, UsageError
 from dataguard.gate.policy import Policy, read_policy
 from dataguard.gate.verdict import Verdict
+from dataguard.loader.feeding import Feeding
+from dataguard.loader.walk import End
 from dataguard.plan.plan import Plan
 from dataguard.plan.slots import SlotStatus
 from dataguard.run.events import Halted
 from dataguard.run.halting import read_halts
 from dataguard.run.index import Index, merge
-from dataguard.run.judging import keeps_signals
+from dataguard.run.judging import account_of, keeps_signals
 from dataguard.run.policies import policy_of
 from dataguard.run.run import Run
 from tests.support.corpora import make_corpus
@@ -285,3 +288,33 @@ def test_the_policy_says_what_a_withheld_slot_holds(tmp_path: Path, web: Corpus)
     records = records_of(run)
     assert (records["status"][records["event"] > 0] == SlotStatus.SUBSTITUTED).all()
     assert (records["event"] > 0).any()
+
+
+@pytest.mark.parametrize("form", ["document", "window"])
+def test_microbatches_that_are_read_together_are_each_as_alone(
+    form: str, web: Corpus, books: Corpus, tmp_path: Path
+) -> None:
+    """Their bytes, their records, and what the account is made of."""
+    if form == "document":
+        run = gated(tmp_path / "run", web, rule("mask"))
+    else:
+        run = gated(tmp_path / "run", books, TOKEN_POLICY, form="window", seq_len=64, vocab_size=VOCABULARY)
+    (loader,) = open_loaders(run, world_size=1, microbatch_size=2, steps=1)
+    next(loader)
+    walking = loader._walking
+    assert walking is not None
+    feeding = Feeding(path=str(run.path), attempt=1, roots={}, cache_bytes=1 << 20, on_unreadable=None)
+    planned = list(replace(walking.walk, end=End(num_steps=6)))
+    alone = [feeding.feeder().feed(each) for each in planned]
+    together = [*feeding.feeder().feed_many(planned[:7]), *feeding.feeder().feed_many(planned[7:])]
+    loader.close()
+    judge = walking.judge
+    assert judge is not None
+    num_rules = len(judge.policy.rules)
+    for one, other in zip(alone, together, strict=True):
+        assert one.microbatch.digest == other.microbatch.digest
+        assert one.records.tobytes() == other.records.tobytes()
+        counted = [account_of(fed.settled.answers.parts, num_rules) for fed in (one, other)]  # type: ignore[union-attr]
+        assert counted[0].evaluated.tolist() == counted[1].evaluated.tolist()
+        assert counted[0].fired.tolist() == counted[1].fired.tolist()
+    assert any((fed.records["verdict"] != 0).any() for fed in together)

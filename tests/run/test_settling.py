@@ -19,6 +19,7 @@ from dataguard.corpus.problems import RowProblem
 from dataguard.errors import ShardDamaged
 from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import MAX_DRAWS, Exempted, PlannedSlots, SlotStatus
+from dataguard.run.judging import Asked
 from dataguard.run.settling import Settled, Settler
 
 LOST = "lost"
@@ -67,9 +68,13 @@ class Judge:
     def answers(self, positions: np.ndarray) -> Any:
         return SimpleNamespace(first={}, halts={})
 
-    def judge(self, places: list[int], contents: list[Any], slots: PlannedSlots, answers: Any) -> dict[int, Any]:
+    def judge(self, asked: list[Asked]) -> list[dict[int, Any]]:
+        return [self.told(each) for each in asked]
+
+    def told(self, asked: Asked) -> dict[int, Any]:
         told = {}
-        for place, content in zip(places, contents, strict=True):
+        answers: Any = asked.answers
+        for place, content in zip(asked.places, asked.contents, strict=True):
             fate = self.rows.fate(int(content))
             assert fate != LOST, "a row that was lost then is not judged"
             verdict = Verdict.MASK if fate == "span" else Verdict[fate.upper()]
@@ -191,3 +196,18 @@ def test_a_row_that_cannot_be_read_may_halt() -> None:
     rows = Rows(chains)
     with pytest.raises(ShardDamaged, match="slot 1"):
         settler(rows, "mask", judge=Judge(rows), on_unreadable="halt").settle(planned(chains, drawn=False), ADDRESS)
+
+
+@given(groups=st.lists(CHAINS, min_size=1, max_size=4), fill=st.sampled_from(["mask", "substitute"]))
+def test_several_microbatches_at_once_are_each_as_alone(groups: list[list[Chain]], fill: str) -> None:
+    chains = [chain for group in groups for chain in group]
+    rows = Rows(chains)
+    slots = planned(chains, drawn=False)
+    ends = np.cumsum([len(group) for group in groups]).tolist()
+    parts = [slots.part(end - len(group), end) for group, end in zip(groups, ends, strict=True)]
+    together = list(settler(rows, fill, judge=Judge(rows)).settle_many([(part, ADDRESS) for part in parts]))
+    for part, settled in zip(parts, together, strict=True):
+        alone = settler(rows, fill, judge=Judge(rows)).settle(part, ADDRESS)
+        assert told(settled) == told(alone)
+        assert settled.answers.first == alone.answers.first  # type: ignore[union-attr]
+        assert (settled.exceptions, settled.stopped) == (alone.exceptions, alone.stopped)
