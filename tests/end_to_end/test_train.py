@@ -7,12 +7,17 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
+from dataclasses import dataclass
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dataguard.corpus.corpus import Corpus
+from dataguard.plan.plan import Plan
+from dataguard.plan.slots import SlotStatus
+from dataguard.run.amend import quarantine
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
 from tests.architecture.tree import TOP
@@ -22,6 +27,7 @@ from tests.support.lineage import delivered, lineage
 
 KILLED_BEHIND = 10  # this many steps are in a checkpoint when it dies
 STEPS_MORE = 10
+MASKED_STEPS = 15
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed; install dataguard[test]")
 
@@ -54,47 +60,82 @@ def train_until_killed(folder: Path) -> None:
             os.kill(place.process, signal.SIGKILL)
 
 
+def run_without_a_shard(folder: Path) -> None:
+    """Create the example's run before it is trained, and withhold half of its text."""
+    spec = spec_from_file_location("tiny", TOP / "examples" / "tiny.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tiny = module_from_spec(spec)
+    spec.loader.exec_module(tiny)
+    plan = Plan(Corpus.open(tiny.manifest_of_python(folder)), seed=17, global_batch=16)
+    quarantine(Run.create(folder / "run", plan), "python/part-1.jsonl", reason="a test")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Runs of the example, and the steps of the first two."""
+
+    broken: Path
+    """Two ranks began it and were killed, one ended it."""
+    whole: Path
+    """Nothing broke it."""
+    masked: Path
+    """Half of its text is withheld."""
+    num_steps: int
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, int]:
-    """A run that two ranks began and one ended, a run that nothing broke, and the steps of both."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     import torch
 
     folder = tmp_path_factory.mktemp("train")
-    broken, whole = folder / "broken", folder / "whole"
+    broken, whole, masked = folder / "broken", folder / "whole", folder / "masked"
     train_until_killed(broken)
     num_steps = int(torch.load(broken / "checkpoint.pt")["loader"]["next_step"]) + STEPS_MORE
-    call("train", (broken, num_steps), (whole, num_steps))
-    return broken / "run", whole / "run", num_steps
+    run_without_a_shard(masked)
+    call("train", (broken, num_steps), (whole, num_steps), (masked, MASKED_STEPS))
+    return Trained(broken=broken / "run", whole=whole / "run", masked=masked / "run", num_steps=num_steps)
 
 
-def test_verify_finds_nothing(trained: tuple[Path, Path, int]) -> None:
-    done = dataguard("verify", trained[0])
+def losses(path: Path) -> dict[int, float]:
+    """Of each live step, as rank 0 logged it."""
+    rows = telemetry_of_lineage(Run.open(path), names=["loss"])
+    return {int(row["step"]): float(row["value"]) for row in rows if row["rank"] == 0}
+
+
+def test_verify_finds_nothing(trained: Trained) -> None:
+    done = dataguard("verify", trained.broken)
     assert done.stdout.splitlines()[-1] == "everything agrees along attempts 1 > 2"
 
 
-def test_two_ranks_began_and_one_ended(trained: tuple[Path, Path, int]) -> None:
-    broken, _, num_steps = trained
-    first, second = lineage(broken)
+def test_two_ranks_began_and_one_ended(trained: Trained) -> None:
+    first, second = lineage(trained.broken)
     assert (first.geometry.world_size, second.geometry.world_size) == (2, 1)
-    assert (first.fork_step, second.fork_step) == (0, num_steps - STEPS_MORE)
+    assert (first.fork_step, second.fork_step) == (0, trained.num_steps - STEPS_MORE)
 
 
-def test_every_sample_is_that_of_the_unbroken_run(trained: tuple[Path, Path, int]) -> None:
-    broken, whole, num_steps = trained
-    samples = delivered(broken)
-    assert {sample[0] for sample in samples} == set(range(num_steps))
-    assert samples == delivered(whole)
+def test_every_sample_is_that_of_the_unbroken_run(trained: Trained) -> None:
+    samples = delivered(trained.broken)
+    assert {sample[0] for sample in samples} == set(range(trained.num_steps))
+    assert samples == delivered(trained.whole)
 
 
-def test_it_learned_the_same(trained: tuple[Path, Path, int]) -> None:
+def test_it_learned_the_same(trained: Trained) -> None:
     """The loss is the mean over all tokens of a step, whatever ranks and microbatches they are cut into."""
-    broken, whole, num_steps = trained
-
-    def losses(path: Path) -> dict[int, float]:
-        rows = telemetry_of_lineage(Run.open(path), names=["loss"])
-        return {int(row["step"]): float(row["value"]) for row in rows if row["rank"] == 0}
-
-    ours, unbroken = losses(broken), losses(whole)
-    assert sorted(ours) == sorted(unbroken) == list(range(num_steps))
+    ours, unbroken = losses(trained.broken), losses(trained.whole)
+    assert sorted(ours) == sorted(unbroken) == list(range(trained.num_steps))
     np.testing.assert_allclose(list(ours.values()), list(unbroken.values()), rtol=1e-3)
-    assert ours[num_steps - 1] < ours[0] - 1
+    assert ours[trained.num_steps - 1] < ours[0] - 1
+
+
+def test_a_microbatch_without_any_token_is_no_nan(trained: Trained) -> None:
+    withheld: dict[tuple[int, int], set[bool]] = {}
+    for step, slot, *_, status, _ in delivered(trained.masked):
+        withheld.setdefault((step, slot // 4), set()).add(status == SlotStatus.QUARANTINED)
+    assert {True} in withheld.values(), "some microbatch holds nothing"
+    assert {False} in withheld.values()
+    ours = losses(trained.masked)
+    assert sorted(ours) == list(range(MASKED_STEPS))
+    assert np.isfinite(list(ours.values())).all()
+    assert ours[MASKED_STEPS - 1] < ours[0] - 0.5
+    dataguard("verify", trained.masked)
