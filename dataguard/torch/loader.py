@@ -12,7 +12,6 @@ rank's part of the stream and records what it hands over; above it, whatever tra
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -23,13 +22,13 @@ from dataguard.core.tensors import Tensors
 from dataguard.errors import UsageError
 from dataguard.gate.account import Account
 from dataguard.loader.feed import Fed
-from dataguard.loader.loader import Loader
 from dataguard.loader.streams import evaluation_settings
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.run import Run
 from dataguard.run.streams import NamedStream
 from dataguard.torch.making import Collate, Recipe, Transform
 from dataguard.torch.microbatch import TensorMicrobatch
+from dataguard.torch.opening import Opening
 from dataguard.torch.place import place_of
 from dataguard.torch.reading import Readings, StartMethod, Workers
 from dataguard.torch.replicas import ReplicaMode
@@ -178,28 +177,26 @@ class GuardedLoader:
             timeout_seconds=settings.get("join_timeout_seconds", 120.0),
         )
         with place.announcing():
-            self._replica = place.replica(replica, pin_memory=pin_memory and _accelerator())
-            self._open = partial(
-                Loader,
-                run,
-                geometry=geometry,
-                rank=place.rank,
-                reading=self._readings if self._replica is None else self._replica.reading(self._readings),
-                peers=place.peers,
-                transform=identity_of(
-                    recipe.transform,
-                    version=version,
-                    collate=collate,
-                    settings={
-                        "labels": ",".join(recipe.label_names),
-                        "ignore index": ignore_index,
-                        **settings_of(recipe.transform),
-                    },
-                ),
-                named=_named,
-                **settings,
+            identity = identity_of(
+                recipe.transform,
+                version=version,
+                collate=collate,
+                settings={
+                    "labels": ",".join(recipe.label_names),
+                    "ignore index": ignore_index,
+                    **settings_of(recipe.transform),
+                },
             )
-            self.loader = self._open()
+        self._opening = Opening(
+            run=run,
+            geometry=geometry,
+            place=place,
+            readings=self._readings,
+            replica=replica,
+            pin_memory=pin_memory and _accelerator(),
+            settings={**settings, "transform": identity, "named": _named},
+        )
+        self._replica, self.loader = self._opening.open()
         """Walks and records."""
 
     # -- handing over
@@ -207,8 +204,8 @@ class GuardedLoader:
     def __iter__(self) -> Iterator[TensorMicrobatch]:
         """What is left of the stretch of `steps_per_epoch` in hand; at its end, the next one."""
         if self._stream is not None and not (self._stands and self.attempt is None):
-            self.loader.close()
-            self.loader = self._open(evaluation=self._stream.at(None, rank=self.rank))
+            self.close()
+            self._replica, self.loader = self._opening.open(evaluation=self._stream.at(None, rank=self.rank))
         return _Stretch(self)
 
     def take_step(self) -> list[TensorMicrobatch]:

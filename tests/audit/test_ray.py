@@ -24,8 +24,9 @@ from dataguard.audit.tasks import plan_tasks
 from dataguard.corpus.build import build_manifest_file
 from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats.protocol import ScanOptions
-from tests.audit.making import SMALL, contents, corpus
+from tests.audit.making import PROSE, SMALL, contents, corpus
 from tests.audit.ray_cluster import cluster, ray_environment
+from tests.corpus.making import jsonl
 
 pytest.importorskip("ray", reason="ray is not installed; it comes with dataguard[ray]")
 
@@ -195,3 +196,21 @@ def test_a_summary_is_a_summary(ready: Ready) -> None:
     summary = msgspec.json.decode(ready.answer, type=AuditSummary)
     account = summary.account
     assert account.records == account.scored + account.rejected + account.unreadable
+
+
+def test_evaluation_data_is_read_by_the_workers_too(ready: Ready, tmp_path: Path) -> None:
+    jsonl(tmp_path / "valid/v.jsonl", PROSE[170:190])
+    told = []
+    for engine in ("local", "ray"):
+        folder = tmp_path / engine
+        folder.mkdir()
+        words = [*ready.words(folder, engine=engine), "--against", str(tmp_path / "valid")]
+        done = subprocess.run(
+            words, env=ready.env, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False
+        )
+        assert done.returncode == 1, done.stderr
+        told.append((done.stdout, contents(folder / "out")))
+    assert told[0] == told[1]
+    assert "overlap.parquet" in told[0][1]
+    assert msgspec.json.decode(told[0][0], type=AuditSummary).overlap
+    assert done_tasks(tmp_path / "ray")[0] == 2  # the first task of the corpus, and the one of the evaluation data
