@@ -3,8 +3,8 @@
     pytest tests/bench/bench_guard.py --benchmark-enable
 
 Batches of 8 samples of 2,048 tokens with labels and attention mask. The data set tokenizes text as it is asked, which
-is what people's do; beside it stands one that only copies rows, and so shows the cost of a batch itself. Processor time,
-everything in one process: with workers a DataLoader does less in this one, and waits.
+is what people's do; beside it stands one that only copies rows, and so shows the cost of a batch itself. Processor
+time, everything in one process: with workers a DataLoader does less in this one, and waits.
 """
 
 from __future__ import annotations
