@@ -81,7 +81,7 @@ class GuardedLoader:
     pin_memory
         Hand over page-locked tensors, where there is an accelerator.
     worker_timeout_seconds
-        How long a worker may take for one microbatch.
+        How long a worker may take for one microbatch; for its first, at least two minutes.
     steps_per_epoch
         Steps of what a framework calls an epoch. Default: `iter()` yields all there is.
     settings

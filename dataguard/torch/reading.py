@@ -18,6 +18,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import threading
 import time
 import warnings
 import weakref
@@ -45,6 +46,8 @@ StartMethod = Literal["forkserver", "spawn", "fork"]
 
 _POLL_SECONDS = 1.0
 _JOINED_SECONDS = 5.0
+_GRACE_SECONDS = 2.0
+_STARTED_SECONDS = 120.0
 _PRELOADED = [
     "dataguard.torch.feeding",
     "dataguard.core.permute_kernels",
@@ -64,7 +67,7 @@ class Workers:
     start_method: StartMethod
     pin_memory: bool
     timeout_seconds: float
-    """How long the parent waits for one microbatch."""
+    """How long the parent waits for one microbatch, once a worker has started."""
 
 
 class Readings:
@@ -179,6 +182,10 @@ class _ByWorkers:
         self._num_handed_over = 0
         """Since the workers were started."""
         self._closed = False
+        self.waiting_since: float | None = None
+        """Since when the consumer waits for a microbatch."""
+        self.given_up = False
+        """The wait was too long, and the workers were killed."""
 
     def start(self) -> None:
         """Start the workers; they begin to read at once."""
@@ -208,6 +215,8 @@ class _ByWorkers:
         self._processes = list(getattr(self._answers, "_workers", ()))
         self._num_handed_over = 0
         _leave_signals_alone(self._answers)
+        watched = (weakref.ref(self), self._processes)
+        threading.Thread(target=_watch, args=watched, name="dataguard-watch", daemon=True).start()
 
     def __iter__(self) -> Iterator[Fed]:
         return self
@@ -229,23 +238,39 @@ class _ByWorkers:
 
     def _answer(self) -> torch.Tensor:
         assert self._answers is not None
-        began = time.monotonic()
+        began = self.waiting_since = time.monotonic()
         while True:
             try:
-                return next(self._answers)
+                block = next(self._answers)
             except StopIteration:
                 raise
             except Exception as error:
-                self._look_for_dead(error)
                 waited = time.monotonic() - began
-                if waited >= self._settings.timeout_seconds:
+                if self.given_up or waited >= self.limit_seconds():
                     raise self._hanging(waited) from error
+                self._look_for_dead(error)
                 if "timed out" not in str(error):
+                    self._wait_for_death(error)
                     raise WorkerDied(
                         f"the answer of {self._worker(self._num_handed_over)} did not come through",
                         found=f"{type(error).__name__}: {message_of(error)}; {self._told_due()}",
                         todo=_TODO,
                     ) from error
+            else:
+                self.waiting_since = None
+                return block
+
+    def limit_seconds(self) -> float:
+        """How long the consumer waits now: until each worker has answered once, for its start as well."""
+        begun = self._num_handed_over >= len(self._processes)
+        return self._settings.timeout_seconds if begun else max(self._settings.timeout_seconds, _STARTED_SECONDS)
+
+    def _wait_for_death(self, error: Exception) -> None:
+        """A worker whose connection broke is dying, but may not be seen as dead yet."""
+        stop = time.monotonic() + _JOINED_SECONDS
+        while time.monotonic() < stop:
+            time.sleep(0.05)
+            self._look_for_dead(error)
 
     def _look_for_dead(self, error: Exception) -> None:
         """WorkerDied where one is dead, naming what it was at."""
@@ -262,15 +287,21 @@ class _ByWorkers:
             ) from error
 
     def _hanging(self, waited: float) -> WorkerDied:
-        number = self._turn(0)
-        for process in self._processes:
-            process.kill()
+        # Where the watch gave up, this process hung at the answer of any of them.
+        who = f"one of {len(self._processes)} workers" if self.given_up else self._worker(self._turn(0))
+        self.give_up()
         return WorkerDied(
-            f"{self._worker(number)} has not answered for {waited:,.0f} seconds",
+            f"{who} has not answered for {waited:,.0f} seconds",
             found=self._told_due(),
-            allowed=f"worker_timeout_seconds={self._settings.timeout_seconds:g}",
+            allowed=f"{self.limit_seconds():g} seconds (worker_timeout_seconds={self._settings.timeout_seconds:g})",
             todo=_TODO + "; a transform that is slow needs more workers or a longer time-out",
         )
+
+    def give_up(self) -> None:
+        """Wait for the workers no more."""
+        self.given_up = True
+        for process in self._processes:
+            process.kill()
 
     def _turn(self, ahead: int) -> int:
         """Which worker has the microbatch that stands so far behind the next one: they take turns."""
@@ -306,6 +337,24 @@ class _ByWorkers:
 
 
 _TODO = "resume from the last checkpoint; all that was handed over is recorded"
+
+
+def _watch(reading: weakref.ref[_ByWorkers], processes: list[Any]) -> None:
+    """Give up workers that somebody has waited for too long, where he waits in a call that knows no time-out.
+
+    Such is the one that fetches the memory of an answer from a worker: one that was stopped after it answered never
+    gives it.
+    """
+    while True:
+        time.sleep(_POLL_SECONDS)
+        waiting = reading()
+        if waiting is None or waiting._processes is not processes or waiting.given_up:
+            return
+        since = waiting.waiting_since
+        if since is not None and time.monotonic() - since > waiting.limit_seconds() + _GRACE_SECONDS:
+            waiting.give_up()
+            return
+        del waiting
 
 
 def _as_it_is(block: Any) -> Any:

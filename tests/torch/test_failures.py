@@ -19,7 +19,6 @@ from tests.torch.making import Delivered, Odd, Raises, a_run, loader_of, told
 from tests.torch.test_workers import gone, worker_pids
 
 STEP = 4
-AT_ONCE_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +81,7 @@ def test_a_transform_that_ends_its_process(documents: Corpus, run_folder: Path, 
     ],
 )
 def test_a_worker_that_dies(documents: Corpus, run_folder: Path, word: str, what: str, said: str) -> None:
-    began = time.monotonic()
     _, error = fail(a_run(run_folder, documents), WorkerDied, transform=Odd(word, what), num_workers=3)
-    assert time.monotonic() - began < AT_ONCE_SECONDS
     assert said in str(error)
     assert "worker 0 of 3" in str(error)  # the 19th microbatch
     assert "step 4, rank 0, microbatch 2; " in str(error) or "step 4, rank 0, microbatch 2 and " in str(error)
@@ -107,8 +104,23 @@ def test_a_worker_that_hangs(documents: Corpus, run_folder: Path, word: str) -> 
     settings = {"transform": Odd(word, "hang"), "num_workers": 1, "worker_timeout_seconds": 2.0}
     last, error = fail(a_run(run_folder, documents), WorkerDied, **settings)
     assert last == "step 4, rank 0, microbatch 1"
-    assert "has not answered for 2 seconds" in str(error) or "has not answered for 3 seconds" in str(error)
+    assert "worker 0 of 1" in str(error)
+    assert "has not answered for" in str(error)
     assert "step 4, rank 0, microbatch 2 was due next" in str(error)
+
+
+def test_a_worker_that_is_stopped_after_it_answered(documents: Corpus, run_folder: Path) -> None:
+    settings = {"num_workers": 2, "start_method": "fork", "worker_timeout_seconds": 2.0}
+    with loader_of(a_run(run_folder, documents), **settings) as loader:
+        iterator = iter(loader)
+        for _ in range(8):
+            next(iterator)
+        time.sleep(0.5)  # answers of both lie ready
+        pids = worker_pids(loader)
+        os.kill(pids[0], signal.SIGSTOP)
+        with pytest.raises(WorkerDied, match=r"has not answered for \d+ seconds"):
+            list(iterator)
+        assert gone(pids)
 
 
 @pytest.mark.parametrize(
