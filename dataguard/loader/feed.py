@@ -51,10 +51,11 @@ class Fed:
 
     def without_content(self) -> Fed:
         """The same without the samples themselves, which an adapter hands over in another form."""
+        answers = self.settled.answers
         return replace(
             self,
             microbatch=replace(self.microbatch, records=None, ids=None),
-            settled=replace(self.settled, contents=()),
+            settled=replace(self.settled, contents=(), answers=None if answers is None else answers.counted()),
         )
 
     def with_digest(self, digest: bytes) -> Fed:

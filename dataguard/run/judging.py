@@ -9,7 +9,7 @@ of what is no plain pass and of one sample in a hundred. Which ones those are fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class Answers:
     def values_of(self, place: int) -> dict[str, float]:
         """The policy's signals of one slot, in full precision."""
         return dict(zip(self.signals, self.signal_values[place].tolist(), strict=True))
+
+    def counted(self) -> Answers:
+        """The same with what an account is made of, and no more, of each call of the gate."""
+        return replace(self, parts=[replace(part, signals={}, _spans={}) for part in self.parts])
 
     def write(self, records: NDArray[np.void]) -> None:
         """Write into index records (`record`), one a slot."""
