@@ -26,7 +26,7 @@ from tests.support.processes import environment
 from tests.support.runs import make_run
 from tests.torch.monitored import loss_of
 
-LONGEST_SECONDS = 60
+LONGEST_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
