@@ -56,14 +56,15 @@ class _Recorder:
         """Since the newest iteration began."""
         self._first = 0
         self._items: deque[Any] = deque()
-        self._newest: _Noting | None = None
+        self.newest: _Noting | None = None
+        """The iteration that is noted."""
 
     def __iter__(self) -> Iterator[Any]:
         self._items.clear()
         self.num_noted = self._first = 0
         inner = iter(self.sampler)
-        self._newest = (_StatefulNoting if _has_state(inner) else _Noting)(self, inner)
-        return self._newest
+        self.newest = (_StatefulNoting if _has_state(inner) else _Noting)(self, inner)
+        return self.newest
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -75,12 +76,12 @@ class _Recorder:
         """Note what an iterator gives that was made before."""
         self._items.clear()
         self.num_noted = self._first = 0
-        self._newest = (_StatefulNoting if _has_state(inner) else _Noting)(self, inner)
-        return self._newest
+        self.newest = (_StatefulNoting if _has_state(inner) else _Noting)(self, inner)
+        return self.newest
 
     def note(self, iteration: _Noting, item: Any) -> None:
         """One item of an iteration; only of the newest is kept."""
-        if iteration is self._newest:
+        if iteration is self.newest:
             self._items.append(item)
             self.num_noted += 1
 
@@ -188,8 +189,14 @@ class IndexWatch:
             batch = next(source, _END)
         if batch is not _END:
             self._recorder.begin_at(self._first_entry())
-        num_rows = self.num_rows
+        num_rows, own = self.num_rows, self._recorder.newest
         while batch is not _END:
+            if self._recorder.newest is not own:
+                raise UsageError(
+                    "a guarded loader was begun again, and its iteration before went on",
+                    found="two iterations at once, of which one alone can be recorded",
+                    todo="guard a loader of its own for each",
+                )
             yield batch, self._rows(self._recorder.take(), num_rows)
             batch = next(source, _END)
 

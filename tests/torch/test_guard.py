@@ -179,6 +179,18 @@ def test_an_epoch_that_was_left_ends_its_step(tmp_path: Path) -> None:
     require_good(guarded.run, 3 * 12)
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_two_iterations_at_once_are_refused(num_workers: int, tmp_path: Path) -> None:
+    with guard(loader_of(num_workers=num_workers), tmp_path / "run") as guarded:
+        first = iter(guarded)
+        next(first)
+        second = iter(guarded)
+        next(second)
+        with pytest.raises(UsageError, match="two iterations at once"):
+            next(first)
+    assert [len(rows) for rows in recorded(guarded.run)] == [4, 4]
+
+
 def test_batches_without_indices_are_numbered_and_kept(tmp_path: Path) -> None:
     loader = DataLoader(Stream(10), batch_size=4, num_workers=1)
     with guard(loader, tmp_path / "run") as guarded:
