@@ -212,7 +212,17 @@ def test_evaluation_and_passes_without_gradients_are_not_sampled(kept: Kept) -> 
         assert kept.values == {}
         kept.step_in_hand = 5
         model(microbatch(0)).sum().backward()
-    assert "log_z" in kept.values[5]
+        alone = dict(kept.values[5])
+        kept.step_in_hand = 6
+        model(microbatch(0)).sum().backward()
+        model.eval()
+        model(microbatch(1, size=5))  # a look at validation data in the middle of a step
+        model.train()
+        with torch.no_grad():
+            model(microbatch(2))
+        model(microbatch(0)).sum().backward()
+    assert kept.values[6] == pytest.approx(alone), "the same microbatch twice, and nothing of what came between"
+    assert {"log_z", "activation_rms/blocks.0", "attention_logit_max/blocks.1"} <= alone.keys()
     assert watched.notes == ()
 
 
@@ -286,6 +296,20 @@ def test_a_step_that_a_loss_scaler_skips_is_seen_up_to_its_gradients(kept: Kept)
     plain = expected(Transformer(), [[microbatch(1)]])
     assert kept.values[1]["grad_norm/embed"] == pytest.approx(plain["grad_norm/embed"], rel=1e-4)
     assert kept.values[1]["local_grad_norm/embed"] == pytest.approx(4 * plain["grad_norm/embed"], rel=1e-4)
+
+
+def test_gradients_that_a_fused_optimizer_unscales_itself_are_told_unscaled(kept: Kept) -> None:
+    model = Transformer()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True, **ADAM)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    ids = microbatch(0)
+    with watch(kept, model, optimizer, every=1):
+        scaler.scale(loss_of(model(ids), ids)).backward()
+        scaler.step(optimizer)
+    plain = expected(Transformer(), [[ids]])
+    for part in PARTS:
+        assert kept.values[0][f"grad_norm/{part}"] == pytest.approx(plain[f"grad_norm/{part}"], rel=1e-4)
+        assert kept.values[0][f"local_grad_norm/{part}"] == pytest.approx(64 * plain[f"grad_norm/{part}"], rel=1e-4)
 
 
 def test_several_optimizers_make_one_sample(kept: Kept) -> None:
