@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.audit.damage import damaged_shards
-from dataguard.audit.duplicates import DuplicateFinder
+from dataguard.audit.duplicates import MERGE_BYTES, DuplicateFinder
 from dataguard.audit.folder import AuditFolder
 from dataguard.audit.job import Job
 from dataguard.audit.outputs import Names
@@ -135,7 +135,8 @@ def find_overlap(
     first_shards = [0, *accumulate(len(each.manifest.shards) for each in against)]
     first_sources = [0, *accumulate(len(each.manifest.sources) for each in against)]
     with ExitStack() as stack:
-        theirs = stack.enter_context(DuplicateFinder(folder.tmp))
+        # Pieces of both sides are in memory at once; those of this side are the smaller ones.
+        theirs = stack.enter_context(DuplicateFinder(folder.tmp, merge_bytes=MERGE_BYTES // 4))
         read = _tell(theirs, against, first_shards, first_sources)
         audited = Side(
             name="audited",

@@ -29,12 +29,10 @@ from dataguard.run.streams import NamedStream
 from dataguard.torch.making import Collate, Recipe, Transform
 from dataguard.torch.microbatch import TensorMicrobatch
 from dataguard.torch.opening import Opening
-from dataguard.torch.place import place_of
 from dataguard.torch.reading import Readings, StartMethod, Workers
 from dataguard.torch.replicas import ReplicaMode
 from dataguard.torch.tensors import named_tensors
-from dataguard.torch.transform import identity_of
-from dataguard.torch.transforms import IGNORE_INDEX, WindowTransform, settings_of
+from dataguard.torch.transforms import IGNORE_INDEX, WindowTransform
 
 __all__ = ["GuardedLoader"]
 
@@ -169,32 +167,16 @@ class GuardedLoader:
                 timeout_seconds=worker_timeout_seconds,
             ),
         )
-        place = place_of(
-            geometry,
-            rank=rank,
-            group=data_parallel_group,
-            replica_group=replica_group,
-            timeout_seconds=settings.get("join_timeout_seconds", 120.0),
-        )
-        with place.announcing():
-            identity = identity_of(
-                recipe.transform,
-                version=version,
-                collate=collate,
-                settings={
-                    "labels": ",".join(recipe.label_names),
-                    "ignore index": ignore_index,
-                    **settings_of(recipe.transform),
-                },
-            )
-        self._opening = Opening(
-            run=run,
+        self._opening = Opening.of(
+            run,
+            recipe,
+            self._readings,
             geometry=geometry,
-            place=place,
-            readings=self._readings,
+            place={"rank": rank, "group": data_parallel_group, "replica_group": replica_group},
             replica=replica,
             pin_memory=pin_memory and _accelerator(),
-            settings={**settings, "transform": identity, "named": _named},
+            version=version,
+            settings={**settings, "named": _named},
         )
         self._replica, self.loader = self._opening.open()
         """Walks and records."""

@@ -13,9 +13,12 @@ from typing import Any
 from dataguard.core.address import Geometry
 from dataguard.loader.loader import Loader
 from dataguard.run.run import Run
-from dataguard.torch.place import Place
+from dataguard.torch.making import Recipe
+from dataguard.torch.place import Place, place_of
 from dataguard.torch.reading import Readings
 from dataguard.torch.replicas import Replica, ReplicaMode
+from dataguard.torch.transform import identity_of
+from dataguard.torch.transforms import settings_of
 
 __all__ = ["Opening"]
 
@@ -32,6 +35,44 @@ class Opening:
     pin_memory: bool
     settings: Mapping[str, Any]
     """Further ones of `Loader`."""
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        recipe: Recipe,
+        readings: Readings,
+        *,
+        geometry: Geometry,
+        place: Mapping[str, Any],
+        replica: ReplicaMode,
+        pin_memory: bool,
+        version: str | None,
+        settings: Mapping[str, Any],
+    ) -> Opening:
+        """Find out which rank this process is, and what makes its tensors; `place` is what `place_of` is told."""
+        timeout_seconds = settings.get("join_timeout_seconds", 120.0)
+        here = place_of(geometry, timeout_seconds=timeout_seconds, **place)
+        with here.announcing():
+            identity = identity_of(
+                recipe.transform,
+                version=version,
+                collate=recipe.collate,
+                settings={
+                    "labels": ",".join(recipe.label_names),
+                    "ignore index": recipe.ignore_index,
+                    **settings_of(recipe.transform),
+                },
+            )
+        return cls(
+            run=run,
+            geometry=geometry,
+            place=here,
+            readings=readings,
+            replica=replica,
+            pin_memory=pin_memory,
+            settings={**settings, "transform": identity},
+        )
 
     def open(self, **settings: Any) -> tuple[Replica | None, Loader]:
         """A loader, and what this process shares its rank by; `settings` come before those that are held here."""
