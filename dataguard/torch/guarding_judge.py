@@ -100,8 +100,7 @@ def judged_tokens(
     num_tokens = ids.size // num_samples
     offsets = np.arange(num_samples + 1, dtype=np.int64) * num_tokens
     judged = judge.gate.judge_tokens(ids.reshape(-1), offsets, np.zeros(num_samples, np.int32), counts)
-    lengths = np.full(num_samples, num_tokens, np.int64) if counts is None else _counted(counts, num_samples)
-    return judged, lengths
+    return judged, _lengths(counts, num_samples, num_tokens)
 
 
 def token_counts_of(
@@ -111,16 +110,24 @@ def token_counts_of(
     path = naming.found(naming.tokens, tensors)
     if path is None or not (whole or tensors[path].shape[:1] == (num_samples,)):
         return np.zeros(num_samples, np.int64)
+    num_tokens = tensors[path].numel() // num_samples
+    return _lengths(_counts(tensors, naming, tensors[path]), num_samples, num_tokens)
+
+
+def _counts(tensors: Mapping[str, torch.Tensor], naming: Naming, ids: torch.Tensor) -> NDArray[np.bool_] | None:
+    """Where a position counts, flat; None where all of them do."""
     name = naming.found(naming.counts, tensors)
     mask = None if name is None else tensors[name]
-    if mask is None or mask.shape != tensors[path].shape:
-        return np.full(num_samples, tensors[path].numel() // num_samples, np.int64)
-    return _counted(plain(mask).cpu().numpy(), num_samples)
+    if mask is None or mask.shape != ids.shape:
+        return None
+    counts: NDArray[np.bool_] = plain(mask != 0).cpu().numpy().reshape(-1)
+    return None if counts.all() else counts
 
 
-def _counted(mask: NDArray[Any], num_samples: int) -> NDArray[np.int64]:
-    counted: NDArray[np.int64] = np.count_nonzero(mask.reshape(num_samples, -1), axis=1).astype(np.int64)
-    return counted
+def _lengths(counts: NDArray[np.bool_] | None, num_samples: int, num_tokens: int) -> NDArray[np.int64]:
+    if counts is None:
+        return np.full(num_samples, num_tokens, np.int64)
+    return np.array([np.count_nonzero(row) for row in counts.reshape(num_samples, -1)], np.int64)
 
 
 def _ids(
@@ -135,12 +142,7 @@ def _ids(
             allowed="whole numbers, one row a sample",
             todo="name another one: guard(..., tokens=NAME), or go without a policy",
         )
-    name = naming.found(naming.counts, tensors)
-    mask = None if name is None else tensors[name]
-    ids = plain(tensor).cpu().numpy()
-    if mask is None or mask.shape != tensor.shape:
-        return ids, None
-    return ids, plain(mask).cpu().numpy().reshape(-1) != 0
+    return plain(tensor).cpu().numpy(), _counts(tensors, naming, tensor)
 
 
 def answers_of(judge: Judge, judged: Judged, positions: NDArray[np.int64]) -> Answers:

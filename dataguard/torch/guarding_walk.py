@@ -132,6 +132,11 @@ class Walk:
         self._account = Account.empty(0 if policy is None else len(policy.rules))
         self._uncounted: list[Judged] = []
         self._told: dict[str, None] = {}
+        if policy is not None and policy.batch_rules:
+            names = ", ".join(rule.name for rule in policy.batch_rules)
+            self._told[f"policy {policy.name}: rules over global batches ({names}) are not judged while training"] = (
+                None
+            )
         for problem in () if judge is None else judge.gate.remarks:
             self._told[f"policy {judge.policy.name}, {problem.told()}"] = None  # type: ignore[union-attr]
         self._tidying = Tidying(run, attempt.number, background=False) if rank == 0 else None

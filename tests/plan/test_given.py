@@ -34,6 +34,15 @@ def test_a_data_set_of_another_length_or_without_indices_is_another_stream() -> 
     assert row_kind(given_plan(num_rows=None, global_batch=8)) == "ordinals"
 
 
+def test_digests_stay_what_they_are() -> None:
+    plan = given_plan(num_rows=1_000, global_batch=16)
+    assert plan.root.manifest == "3437a954bd7199f83566cec650e158a5b53c393aac7df6cc269a9e63f7a1d37e"
+    assert plan.root.digest == "7d44d8cd23dc6f168126df5912682cc7ab5ad627bf4bc2b9f66c4c69d514b0e0"
+    assert plan.digest == "c2febb62195324cb3cd970c8af490846f81e71a5a19cf7f8e799480a07d42158"
+    ordinals = given_plan(num_rows=None, global_batch=4, first_label=1)
+    assert ordinals.root.digest == "f2bcfdd1b5f23509a42a4b44cac1fd0ef39ff499831b785647be6898cf2dc730"
+
+
 def test_a_document_comes_back_as_it_was() -> None:
     plan = given_plan(num_rows=7, global_batch=2)
     document = decode_plan(encode_plan(plan.document), digest=plan.digest)

@@ -175,6 +175,12 @@ def test_a_policy_needs_ids_and_says_what_there_is(tmp_path: Path) -> None:
         list(guard([batch], tmp_path / "other", policy=policy_of("flag"), tokens="pixels"))
 
 
+def test_rules_over_global_batches_are_told_to_be_left_out(tmp_path: Path) -> None:
+    with guard(loader_of(), tmp_path / "run", policy="seed-batch") as guarded:
+        list(guarded)
+    assert any("anomaly_mean, anomaly_max" in note and "not judged" in note for note in guarded.notes)
+
+
 def test_a_data_set_without_batches_is_judged_by_the_item(tmp_path: Path) -> None:
     loader = DataLoader(Rows(5, bad=(3,)), batch_size=None)
     with guard(loader, tmp_path / "run", policy=policy_of("mask", masks="sample")) as guarded:
