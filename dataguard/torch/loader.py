@@ -13,35 +13,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, get_args
-
-import torch
+from typing import Any, Self
 
 from dataguard.core.address import Geometry
 from dataguard.core.tensors import Tensors
-from dataguard.errors import UsageError
 from dataguard.gate.account import Account
 from dataguard.loader.feed import Fed
 from dataguard.loader.streams import evaluation_settings
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.run import Run
 from dataguard.run.streams import NamedStream
+from dataguard.torch.asked import (
+    check_at_least,
+    check_settings,
+    has_accelerator,
+    refuse_while_a_worker_starts,
+    transform_of,
+)
 from dataguard.torch.making import Collate, Recipe, Transform
 from dataguard.torch.microbatch import TensorMicrobatch
 from dataguard.torch.opening import Opening
-from dataguard.torch.reading import Readings, StartMethod, Workers
+from dataguard.torch.reading import Readings
 from dataguard.torch.replicas import ReplicaMode
 from dataguard.torch.tensors import named_tensors
-from dataguard.torch.transforms import IGNORE_INDEX, WindowTransform
+from dataguard.torch.transforms import IGNORE_INDEX
+from dataguard.torch.workers import StartMethod, Workers
 
 __all__ = ["GuardedLoader"]
-
-_OWN = {
-    "reading": "num_workers",
-    "num_threads": "num_workers",
-    "prefetch": "prefetch_factor",
-    "peers": "data_parallel_group",
-}
 
 
 class GuardedLoader:
@@ -136,10 +134,11 @@ class GuardedLoader:
         steps_per_epoch: int | None = None,
         **settings: Any,
     ) -> None:
-        _check(settings, start_method, worker_timeout_seconds)
-        _at_least(num_workers=(num_workers, 0), prefetch_factor=(prefetch_factor, 1))
+        refuse_while_a_worker_starts()
+        check_settings(settings, start_method, worker_timeout_seconds)
+        check_at_least(num_workers=(num_workers, 0), prefetch_factor=(prefetch_factor, 1))
         if steps_per_epoch is not None:
-            _at_least(steps_per_epoch=(steps_per_epoch, 1))
+            check_at_least(steps_per_epoch=(steps_per_epoch, 1))
         self._stream = run if isinstance(run, NamedStream) else None
         self._stands = "at_step" in settings or "at_attempt" in settings
         if isinstance(run, NamedStream):
@@ -152,7 +151,7 @@ class GuardedLoader:
         self._global_batch: int | None = settings.get("global_batch")
         self._num_steps: int | None = settings.get("steps") if self._stream is None else self._stream.num_steps
         recipe = Recipe(
-            transform=_transform_of(run, transform, ignore_index),
+            transform=transform_of(run, transform, ignore_index),
             collate=collate,
             label_names=tuple(label_names),
             ignore_index=ignore_index,
@@ -163,7 +162,7 @@ class GuardedLoader:
                 number=num_workers,
                 prefetch_factor=prefetch_factor,
                 start_method=start_method,
-                pin_memory=pin_memory and _accelerator(),
+                pin_memory=pin_memory and has_accelerator(),
                 timeout_seconds=worker_timeout_seconds,
             ),
         )
@@ -174,7 +173,7 @@ class GuardedLoader:
             geometry=geometry,
             place={"rank": rank, "group": data_parallel_group, "replica_group": replica_group},
             replica=replica,
-            pin_memory=pin_memory and _accelerator(),
+            pin_memory=pin_memory and has_accelerator(),
             version=version,
             settings={**settings, "named": _named},
         )
@@ -340,41 +339,6 @@ class _Stretch:
         return microbatch
 
 
-def _check(settings: Mapping[str, Any], start_method: str, worker_timeout_seconds: float) -> None:
-    for name, ours in _OWN.items():
-        if name in settings:
-            raise UsageError(f"GuardedLoader takes no {name}", todo=f"give {ours}")
-    if start_method not in get_args(StartMethod):
-        raise UsageError(f"start_method {start_method!r} cannot be", allowed=" or ".join(get_args(StartMethod)))
-    if not worker_timeout_seconds > 0:
-        raise UsageError(f"worker_timeout_seconds {worker_timeout_seconds} cannot be", allowed="more than 0")
-
-
-def _at_least(**numbers: tuple[int, int]) -> None:
-    for name, (value, least) in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UsageError(f"{name} {value!r} cannot be", allowed=f"an integer of at least {least}")
-
-
-def _transform_of(run: Run, transform: Transform | None, ignore_index: int) -> Transform:
-    if transform is not None:
-        if not callable(transform):
-            raise UsageError(f"a transform of type {type(transform).__name__} cannot be called")
-        return transform
-    if run.plan_document().root.form == "window":
-        return WindowTransform(ignore_index=ignore_index)
-    raise UsageError(
-        "documents have to be made into tensors, and no transform is given",
-        allowed="transform=FUNCTION, from a Record to a dict of tensors",
-        todo="give your tokenizer's, or dataguard.torch.ByteTransform(seq_len)",
-    )
-
-
 def _named(fed: Fed) -> Tensors:
     """What the store keeps."""
     return named_tensors(fed.tensors)
-
-
-def _accelerator() -> bool:
-    there = getattr(torch, "accelerator", None)
-    return bool(there.is_available()) if there is not None else torch.cuda.is_available()

@@ -16,58 +16,41 @@ Without workers it is done here, at hand-over.
 from __future__ import annotations
 
 import multiprocessing
-import pickle
-import signal
 import threading
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
-from dataguard.errors import UsageError, WorkerDied
+from dataguard.errors import WorkerDied
 from dataguard.loader.feed import Fed, Feeder
 from dataguard.loader.feeding import Feeding
 from dataguard.loader.walk import Planned
 from dataguard.torch.feeding import Failed, Feed, WorkerDataset, begin_worker, received
 from dataguard.torch.making import Recipe, message_of
 from dataguard.torch.microbatch import TensorMicrobatch
-from dataguard.torch.transform import name_of
+from dataguard.torch.workers import (
+    Workers,
+    how_it_ended,
+    leave_signals_alone,
+    often_because,
+    pickled_recipe,
+    preload,
+)
 
-__all__ = ["Readings", "StartMethod", "Workers", "pickled_recipe"]
+__all__ = ["Readings"]
 
-StartMethod = Literal["forkserver", "spawn", "fork"]
 
 _POLL_SECONDS = 1.0
 _JOINED_SECONDS = 5.0
 _GRACE_SECONDS = 2.0
 _STARTED_SECONDS = 120.0
-_PRELOADED = [
-    "dataguard.torch.feeding",
-    "dataguard.core.permute_kernels",
-    "dataguard.gate.gate",
-    "dataguard.score.text",
-    "dataguard.score.tokens",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
-    """How many processes read ahead, and how."""
-
-    number: int
-    prefetch_factor: int
-    """Microbatches that each of them is ahead."""
-    start_method: StartMethod
-    pin_memory: bool
-    timeout_seconds: float
-    """How long the parent waits for one microbatch, once a worker has started."""
 
 
 class Readings:
@@ -94,40 +77,6 @@ class Readings:
         reading = None if self._under_way is None else self._under_way()
         if reading is not None:
             reading.pause()
-
-
-def pickled_recipe(recipe: Recipe) -> bytes:
-    """What workers that inherit nothing are given.
-
-    Raises
-    ------
-    UsageError
-        It cannot be pickled, or would not be found again when it is unpickled.
-    """
-    for function in (recipe.transform, recipe.collate):
-        if function is None:
-            continue
-        todo = "define it at the top level of a module, or give start_method='fork' or num_workers=0"
-        try:
-            ForkingPickler.dumps(function)
-        except Exception as error:
-            raise UsageError(
-                f"{name_of(function)} cannot be brought to worker processes: it cannot be pickled",
-                found=f"{type(error).__name__}: {message_of(error)}",
-                todo=todo,
-            ) from error
-        if name_of(function).startswith("__main__:") and not _main_can_be_imported():
-            raise UsageError(
-                f"{name_of(function)} cannot be brought to worker processes: it was typed in, no file holds it",
-                todo=todo,
-            )
-    return pickle.dumps(recipe, protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def _main_can_be_imported() -> bool:
-    import __main__
-
-    return hasattr(__main__, "__file__") or getattr(__main__, "__spec__", None) is not None
 
 
 def _here(feed: Feed, planned: Iterable[Planned], *, pin: bool) -> Iterator[Fed]:
@@ -192,7 +141,7 @@ class _ByWorkers:
         settings = self._settings
         context = multiprocessing.get_context(settings.start_method)
         if settings.start_method == "forkserver":
-            _preload(context)
+            preload(context)
         with warnings.catch_warnings():
             # How many workers a machine bears is for who asked for them to say.
             warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
@@ -214,7 +163,7 @@ class _ByWorkers:
             self._answers = iter(loader)
         self._processes = list(getattr(self._answers, "_workers", ()))
         self._num_handed_over = 0
-        _leave_signals_alone(self._answers)
+        leave_signals_alone(self._answers)
         watched = (weakref.ref(self), self._processes)
         threading.Thread(target=_watch, args=watched, name="dataguard-watch", daemon=True).start()
 
@@ -280,10 +229,13 @@ class _ByWorkers:
             # What it has answered and nobody took yet went with it: it held the memory of that.
             held = [str(each.address) for i, each in enumerate(self._due.waiting) if self._turn(i) == number]
             raise WorkerDied(
-                f"worker {number} of {len(self._processes)} (process {process.pid}) {_ended(process.exitcode)}",
+                f"worker {number} of {len(self._processes)} (process {process.pid}) {how_it_ended(process.exitcode)}",
                 found=f"it had {' and '.join(held) or 'nothing'}; {self._told_due()}",
                 todo=_TODO
-                + ("; who is killed from outside often had too little memory" if process.exitcode == -9 else ""),
+                + often_because(
+                    process.exitcode,
+                    imported=not self._num_handed_over and self._settings.start_method != "fork",
+                ),
             ) from error
 
     def _hanging(self, waited: float) -> WorkerDied:
@@ -359,36 +311,3 @@ def _watch(reading: weakref.ref[_ByWorkers], processes: list[Any]) -> None:
 
 def _as_it_is(block: Any) -> Any:
     return block
-
-
-def _ended(code: int | None) -> str:
-    if code is None:
-        return "is gone"
-    if code >= 0:
-        return f"ended by itself, with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
-
-
-def _preload(context: Any) -> None:
-    """Have the fork server import what workers need, once; unless somebody told it otherwise, or it runs already."""
-    from multiprocessing import forkserver
-
-    server = getattr(forkserver, "_forkserver", None)
-    if getattr(server, "_preload_modules", None) == ["__main__"]:
-        # Not the main module: what it imports may start threads, and a fork server has to stay without.
-        context.set_forkserver_preload(_PRELOADED)
-
-
-def _leave_signals_alone(answers: Any) -> None:
-    """Keep the DataLoader from raising in the middle of the trainer's own code when a worker ends.
-
-    It does so from a handler of SIGCHLD, without an address; here dead workers are found when a microbatch is due.
-    """
-    from torch.utils.data._utils import signal_handling
-
-    if getattr(answers, "_worker_pids_set", False):
-        signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]
-        answers._worker_pids_set = False

@@ -162,6 +162,9 @@ def _attributes(value: Any) -> dict[str, Any]:
     """Attributes of an object, those in slots included, by name."""
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    own = getattr(type(value), "__getstate__", None) is not getattr(object, "__getstate__", None)
+    if own and isinstance(state := value.__getstate__(), dict):
+        return state  # what its author says it is made of; the rest is of one process
     names = [name for kind in type(value).__mro__ for name in _slots_of(kind) if hasattr(value, name)]
     return {**{name: getattr(value, name) for name in names}, **getattr(value, "__dict__", {})}
 

@@ -64,6 +64,13 @@ def test_names() -> None:
     assert name_of(len) == "builtins:len"
 
 
+class Kept(Loose):
+    """Says itself what it is made of."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"size": self.__dict__["size"]}
+
+
 SAME: list[tuple[Any, Any]] = [
     (plain, plain),
     (Settings(1), Settings(1)),
@@ -75,6 +82,7 @@ SAME: list[tuple[Any, Any]] = [
     (Loose(a=np.arange(3)), Loose(a=np.arange(3))),
     (Loose(a=Loose(b=object())), Loose(a=Loose(b=object()))),
     (Loose(f=plain), Loose(f=plain)),
+    (Kept(size=1, begun=1.5), Kept(size=1, begun=2.5)),
 ]
 
 
@@ -98,6 +106,7 @@ DIFFERENT: list[tuple[Any, Any]] = [
     (Loose(a=torch.tensor([1, 2])), Loose(a=torch.tensor([1, 3]))),
     (Loose(a=np.zeros(2)), Loose(a=np.zeros(3))),
     (Loose(f=plain), Loose(f=with_default)),
+    (Kept(size=1), Kept(size=2)),
     (Loose(f=functools.partial(plain, 1)), Loose(f=functools.partial(plain, 2))),
     (ByteTransform(8), ByteTransform(9)),
 ]

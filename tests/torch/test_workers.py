@@ -227,3 +227,37 @@ def test_ctrl_c_is_for_the_trainer_to_answer(documents: Corpus, tmp_path: Path) 
         parent.kill()
         parent.wait(30)
     assert (parent.returncode, out, err) == (0, "9\n", "")
+
+
+UNGUARDED = """
+import sys
+from dataguard.errors import WorkerDied
+from dataguard.run.run import Run
+from tests.torch.making import loader_of
+
+loader = loader_of(Run.open(sys.argv[1]), num_workers=2)
+try:
+    next(iter(loader))
+except WorkerDied as error:
+    print(error)
+loader.close()
+"""
+
+
+def test_a_script_without_a_guard_is_told_so(documents: Corpus, tmp_path: Path) -> None:
+    """Its workers run it again as they start; they begin no attempt."""
+    run = a_run(tmp_path / "run", documents)
+    script = tmp_path / "train.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "run"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "ended by itself, with exit code 1" in done.stdout
+    assert "needs an if __name__ == '__main__':" in done.stdout
+    assert "a worker process has come by a GuardedLoader of its own" in done.stderr
+    assert len(run.attempts()) == 1
