@@ -16,11 +16,13 @@ workers at any time, and a lock that is held at a fork is held for ever in the c
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 import weakref
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,10 +142,13 @@ class Walk:
         for problem in () if judge is None else judge.gate.remarks:
             self._told[f"policy {judge.policy.name}, {problem.told()}"] = None  # type: ignore[union-attr]
         self._tidying = Tidying(run, attempt.number, background=False) if rank == 0 else None
-        # Who ends without closing leaves the record as a kill does: frames, which every reader takes.
+        # Who drops it without closing leaves the record as a kill does: frames, which every reader takes.
         self._let_go = weakref.finalize(self, self.writer.close, seal=False)
         self._let_go.atexit = False
         self._pid = os.getpid()
+        # A script that somebody has closes nothing, so an interpreter that ends does.
+        self._at_exit = partial(_end, weakref.ref(self))
+        atexit.register(self._at_exit)
         self._closed = False
         self._failure: BaseException | None = None
 
@@ -325,12 +330,13 @@ class Walk:
                 self._store.offer(address.step, None, last_of_step=last)
             self._forward()
 
-    def close(self) -> None:
-        """Seal the record, write what the store waits with, tell the journal of halts."""
+    def close(self, *, tidy: bool = True) -> None:
+        """Seal the record, write what the store waits with, tell the journal of halts; compact what came before."""
         if self._closed:
             return
         self._closed = True
         self._let_go.detach()
+        atexit.unregister(self._at_exit)
         try:
             if self._store is not None:
                 self._store.close()
@@ -339,7 +345,15 @@ class Walk:
         if os.getpid() == self._pid and self._tidying is not None:
             record_halts(self.run)
             propose_met(self.run)
-            self._tidying.finish()
+            if tidy:
+                self._tidying.finish()
+
+
+def _end(walk: weakref.ref[Walk]) -> None:
+    """At the end of the interpreter: seal what is still open, without what would keep somebody waiting."""
+    alive = walk()
+    if alive is not None and os.getpid() == alive._pid:
+        alive.close(tidy=False)
 
 
 def _padding(size: int, record: np.dtype[np.void]) -> NDArray[np.void]:

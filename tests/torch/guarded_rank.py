@@ -25,6 +25,8 @@ from tests.torch.guarded_data import Rows, rows_of
 
 POLICY = '[[rules]]\nname = "periods"\nsignal = "token_periodic_repeats"\nat_least = 32\naction = "{}"'
 
+LEFT: list[Any] = []
+
 
 def train(words: dict[str, Any], rank: int, world_size: int) -> dict[str, Any]:
     """Train without a model."""
@@ -35,16 +37,19 @@ def train(words: dict[str, Any], rank: int, world_size: int) -> dict[str, Any]:
     policy = read_policy(POLICY.format(words["action"]), name="test") if "action" in words else None
     told: dict[str, Any] = {"handed": []}
     try:
-        with guard(loader, words["run"], accumulate=words.get("accumulate", 1), policy=policy) as guarded:
-            for epoch in range(words.get("epochs", 1)):
-                sampler.set_epoch(epoch)
-                for batch in guarded:
-                    told["handed"].append([str(guarded.address), rows_of(batch)])
-                    if words.get("die_after") == len(told["handed"]):
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    if world_size > 1:
-                        dist.all_reduce(torch.ones(1))
-            told["state"] = guarded.state_dict()
+        guarded = guard(
+            loader, words["run"], accumulate=words.get("accumulate", 1), policy=policy, store=words.get("store")
+        )
+        LEFT.append(guarded)  # nobody closes it
+        for epoch in range(words.get("epochs", 1)):
+            sampler.set_epoch(epoch)
+            for batch in guarded:
+                told["handed"].append([str(guarded.address), rows_of(batch)])
+                if words.get("die_after") == len(told["handed"]):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if world_size > 1:
+                    dist.all_reduce(torch.ones(1))
+        told["state"] = guarded.state_dict()
     except DataguardError as error:
         told |= {"kind": type(error).__name__, "error": str(error)}
     return told

@@ -20,6 +20,7 @@ from dataguard.replay.verify import verify_run
 from dataguard.replay.where import where_record
 from dataguard.run.index import Index
 from dataguard.run.run import Run
+from dataguard.run.seal import read_seals
 from dataguard.torch import guard
 from tests.support.processes import environment
 from tests.torch.guarded_data import Rows, loader_of, rows_of
@@ -169,7 +170,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list
     """Two ranks of one process group: a run of two epochs, one that halts, one that they disagree about."""
     folder = tmp_path_factory.mktemp("ranks")
     jobs = [
-        {"run": str(folder / "run"), "epochs": 2, "accumulate": 2, "workers": 1},
+        {"run": str(folder / "run"), "epochs": 2, "accumulate": 2, "workers": 1, "store": "all"},
         {"run": str(folder / "halts"), "epochs": 3, "bad": [11], "action": "halt"},
         {"run": str(folder / "differs"), "batch_size": [4, 5]},
     ]
@@ -194,6 +195,9 @@ def test_two_ranks_share_a_run_and_any_of_them_replays_both(two_ranks: tuple[Pat
             mine = records[(records["microbatch"] == microbatch) & (records["status"] == 0)]
             assert mine["row"].tolist() == rows
     require_good(folder / "run")
+    # Nobody closed it: the interpreters that ended did.
+    assert [[seal.stop for seal in read_seals(run.layout.seals(1, rank))[1]] for rank in range(2)] == [[4], [4]]
+    assert all(run.layout.store(1, step, rank).exists() for step in range(4) for rank in range(2))
     again = guard(DataLoader(Rows(30), batch_size=4), run).replay(1)
     assert again.status == "exact"
     assert sorted(again.batches) == [(0, 0), (0, 1), (1, 0), (1, 1)]
