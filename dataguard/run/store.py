@@ -21,6 +21,7 @@ import errno
 import os
 import queue
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -269,6 +270,16 @@ class StoreWriter:
             if failure.todo is not None and "store" not in failure.todo:
                 failure.todo = f"{failure.todo}, or keep less in the store"
             raise failure
+
+    def wait(self, timeout_seconds: float = 30.0) -> None:
+        """Wait until every whole step that was offered is written or let go of; for whoever reads it back at once."""
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            with self._shared.lock:
+                waiting = self._shared.pending_bytes
+            if self._thread is None or waiting <= (0 if self._step is None else self._step.num_bytes):
+                return
+            time.sleep(0.002)
 
     @property
     def notes(self) -> tuple[str, ...]:

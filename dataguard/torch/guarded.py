@@ -249,6 +249,8 @@ class Guarded:
         """
         from dataguard.torch.guarding_replay import replay_step
 
+        if self._walk is not None:
+            self._walk.wait()
         loader = None if self._watch is None else inner_loader(self.dataloader)
         return replay_step(self.run, step, loader=loader, naming=self._naming, attempt=attempt, rank=rank)
 

@@ -169,6 +169,11 @@ class Walk:
         self._uncounted = []
         return self._account
 
+    def wait(self) -> None:
+        """Wait until the store has what was handed over, for whoever reads it back at once."""
+        if self._store is not None and not self._closed:
+            self._store.wait()
+
     def check(self) -> None:
         """Before a batch is asked for: raise where this walk cannot go on."""
         if isinstance(self._failure, AnswerNo):

@@ -101,6 +101,14 @@ def typed(capfd: Capture, *words: str) -> tuple[int, str, str]:
     return code, told.out, told.err
 
 
+def test_what_was_just_handed_over_can_be_fetched_at_once(tmp_path: Path) -> None:
+    with guard(DataLoader(Stream(40), batch_size=4), tmp_path / "run") as guarded:
+        for step, batch in enumerate(guarded):
+            again = guarded.replay(step)
+            assert again.status == "exact"
+            assert rows_of(again.batches[0, 0]) == rows_of(batch)
+
+
 def test_the_command_line_tells_what_it_can_and_never_that_all_is_well_unchecked(
     tmp_path: Path, capfd: Capture
 ) -> None:
