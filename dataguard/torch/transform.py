@@ -27,10 +27,11 @@ import torch
 
 from dataguard.core.digests import sha256_hex
 from dataguard.run.events import TransformIdentity
+from dataguard.torch.tensors import DTYPES, named_tensors
 
 __all__ = ["identity_of", "name_of", "tokenizer_digest"]
 
-_DEEPEST = 12
+_PLAIN = bool | int | float | complex | str | PurePath | None
 _LIBRARIES = {"tokenizers", "transformers", "tiktoken", "sentencepiece"}
 
 
@@ -63,8 +64,9 @@ def identity_of(
     settings
         What else decides what is made.
 
-    >>> identity_of(functools.partial(json.loads, strict=False)).parts["state"][:8]
-    '56dee0a7'
+    >>> lax = identity_of(functools.partial(json.loads, strict=False))
+    >>> lax.name, sorted(lax.parts), lax == identity_of(functools.partial(json.loads, strict=True))
+    ('json:loads', ['state'], False)
     """
     parts = _parts_of(transform, "")
     if collate is not None:
@@ -178,7 +180,7 @@ def _slots_of(kind: type) -> tuple[str, ...]:
 
 def _tokenizers(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
     """Where tokenizers are found, and their digests."""
-    yield from _tokenizers_in(_bound(function), "", 0)
+    yield from _tokenizers_in(_bound(function), "", {})
     inner = _unbound(function)
     if isinstance(inner, types.MethodType):
         inner = inner.__func__
@@ -190,9 +192,11 @@ def _tokenizers(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
                 yield f"global {name}", digest
 
 
-def _tokenizers_in(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
-    if depth > _DEEPEST or isinstance(value, str | bytes | int | float | None | torch.Tensor | np.ndarray):
+def _tokenizers_in(value: Any, place: str, seen: dict[int, Any]) -> Iterator[tuple[str, str]]:
+    """Tokenizers within a value, each object looked at once."""
+    if id(value) in seen or isinstance(value, _PLAIN | bytes | bytearray | torch.Tensor | np.ndarray):
         return
+    seen[id(value)] = value
     digest = tokenizer_digest(value)
     if digest is not None:
         yield place, digest
@@ -200,13 +204,13 @@ def _tokenizers_in(value: Any, place: str, depth: int) -> Iterator[tuple[str, st
     if isinstance(value, Mapping):
         inner = [(str(key), each) for key, each in value.items()]
     elif isinstance(value, list | tuple):
-        inner = [(str(i), each) for i, each in enumerate(value[:64])]
+        inner = [(str(i), each) for i, each in enumerate(value)]
     elif isinstance(value, type | types.ModuleType | types.FunctionType):
         return
     else:
         inner = list(_attributes(value).items())
     for name, each in inner:
-        yield from _tokenizers_in(each, f"{place}.{name}".lstrip("."), depth + 1)
+        yield from _tokenizers_in(each, f"{place}.{name}".lstrip("."), seen)
 
 
 def _spelled(value: Any) -> str:
@@ -214,52 +218,55 @@ def _spelled(value: Any) -> str:
 
 
 def _state_digest(value: Any) -> str:
+    return _digest_of(value, {}).hex()
+
+
+def _digest_of(value: Any, known: dict[int, tuple[Any, bytes]]) -> bytes:
+    """SHA-256 of a value, the same in every process; of each object once, whatever refers to it.
+
+    What refers to itself is known by its type where it comes again.
+    """
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".encode()
+    if isinstance(value, _PLAIN):
+        return _joined(kind, str(value).encode())
+    if id(value) not in known:
+        known[id(value)] = value, _joined(b"again", kind)
+        known[id(value)] = value, _joined(*_pieces(value, kind, known))
+    return known[id(value)][1]
+
+
+def _joined(*pieces: bytes) -> bytes:
     state = hashlib.sha256()
-    for piece in _spelling(value, 0, ()):
+    for piece in pieces:
         state.update(len(piece).to_bytes(8, "little"))
         state.update(piece)
-    return state.hexdigest()
+    return state.digest()
 
 
-def _spelling(value: Any, depth: int, within: tuple[int, ...]) -> Iterator[bytes]:
-    """A value as pieces of bytes that are the same in every process."""
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".encode()
-    if depth > _DEEPEST or id(value) in within:
-        yield b"deeper " + kind
-        return
-    inside = (*within, id(value))
-    if value is None or isinstance(value, bool | int | float | complex | str | PurePath):
-        yield kind + b" " + str(value).encode()
-    elif isinstance(value, bytes | bytearray):
-        yield kind
+def _pieces(value: Any, kind: bytes, known: dict[int, tuple[Any, bytes]]) -> Iterator[bytes]:
+    """What a value is made of, as bytes."""
+    yield kind
+    if isinstance(value, bytes | bytearray):
         yield bytes(value)
     elif isinstance(value, torch.Tensor):
-        yield f"tensor {value.dtype} {tuple(value.shape)}".encode()
-        yield (
-            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
-        )
+        yield f"{value.dtype} {tuple(value.shape)}".encode()
+        yield bytes(named_tensors({"": value})[""].data) if value.dtype in DTYPES else b""
     elif isinstance(value, np.ndarray):
-        yield f"array {value.dtype} {value.shape}".encode()
-        yield value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
+        yield f"{value.dtype} {value.shape}".encode()
+        yield value.tobytes() if value.dtype != object else _digest_of(value.tolist(), known)
     elif (digest := tokenizer_digest(value)) is not None:
-        yield b"tokenizer " + digest.encode()
+        yield digest.encode()
     elif isinstance(value, Mapping):
-        yield kind
-        for key, each in sorted(value.items(), key=lambda item: (type(item[0]).__name__, str(item[0]))):
-            yield from _spelling(key, depth + 1, inside)
-            yield from _spelling(each, depth + 1, inside)
+        yield from sorted(_joined(_digest_of(key, known), _digest_of(each, known)) for key, each in value.items())
     elif isinstance(value, set | frozenset):
-        yield kind
-        yield from sorted(b"".join(_spelling(each, depth + 1, inside)) for each in value)
+        yield from sorted(_digest_of(each, known) for each in value)
     elif isinstance(value, list | tuple):
-        yield kind + b" " + str(len(value)).encode()
-        for each in value:
-            yield from _spelling(each, depth + 1, inside)
+        yield from (_digest_of(each, known) for each in value)
     elif isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
-        yield kind + b" " + getattr(value, "__qualname__", value.__name__).encode()
+        yield getattr(value, "__qualname__", value.__name__).encode()
     elif isinstance(value, types.FunctionType | types.MethodType | functools.partial):
-        yield b"function " + name_of(value).encode() + b" " + (_source_digest(value) or "").encode()
-        yield from _spelling(_bound(value), depth + 1, inside)
+        yield name_of(value).encode()
+        yield (_source_digest(value) or "").encode()
+        yield _digest_of(_bound(value), known)
     else:
-        yield kind
-        yield from _spelling(_attributes(value), depth + 1, inside)
+        yield _digest_of(_attributes(value), known)

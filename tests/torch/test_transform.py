@@ -134,6 +134,17 @@ def test_what_refers_to_itself_has_an_end() -> None:
     assert identity_of(loop).parts["state"] == identity_of(loop).parts["state"]
 
 
+def test_what_is_shared_is_looked_at_once() -> None:
+    """A graph of 60 levels, each holding the next twice, has 2**60 paths."""
+    node: Any = Loose(end=1)
+    for _ in range(60):
+        node = Loose(left=node, right=node)
+    apart: Any = Loose(left=Loose(end=1), right=Loose(end=1))
+    together = Loose(end=1)
+    assert identity_of(node).parts["state"]
+    assert identity_of(apart) == identity_of(Loose(left=together, right=together))
+
+
 def test_a_function_without_source_has_none() -> None:
     made_up: dict[str, Any] = {}
     exec("def f(record): return record", made_up)
