@@ -36,7 +36,8 @@ _SHOWN = 16
 
 _SESSIONS: Counter[str] = Counter()
 """How many launches each set of ranks has begun in this process. All ranks count alike, so their keys meet; it goes on
-counting where a group is made anew, so no key of an earlier one is taken for a new one."""
+counting where a group is made anew, so no key of an earlier one is taken for a new one. Who stayed away from a launch
+without a word counts one less from then on, and is missed at the next one as well: it takes new processes."""
 
 
 class StorePeers:

@@ -81,7 +81,7 @@ def place_of(
     replica_group
         The processes that share a copy of the model, as `group`. Default: each process has its own.
     timeout_seconds
-        How long ranks of a group wait for each other.
+        How long ranks of a group wait for each other; with replicas up to three times as long.
     environ
         Where the launcher speaks. Default: the process's environment.
 
@@ -133,16 +133,18 @@ def _in_replica(geometry: Geometry, rank: int | None, group: Any, replica_group:
     if ranks is not None:
         _check_member(ranks, "data-parallel group")
     own = 0 if ranks is None else dist.get_rank(ranks)
-    # Peers wait for the first process of their replica, which may itself wait for other ranks.
+    # Whoever waits for somebody who may be waiting waits longer, so that it hears who is missing and does not guess:
+    # other ranks longer than the first process of a replica does for its peers, and peers longer than both.
     first = dist.get_rank(within) == 0
     shared = dist.get_world_size(within)
     peers = ReplicaPeers(
-        GroupPeers(ranks, timeout_seconds=timeout_seconds) if first and ranks is not None else None,
+        GroupPeers(ranks, timeout_seconds=2 * timeout_seconds) if first and ranks is not None else None,
         GroupPeers(
             within,
-            timeout_seconds=timeout_seconds if first else 2 * timeout_seconds + 5,
+            timeout_seconds=timeout_seconds if first else 3 * timeout_seconds,
             names=[f"rank {own}", *(f"process {other} of the replica of rank {own}" for other in range(1, shared))],
         ),
+        rank=own,
     )
     with peers.announcing():
         if ranks is None:

@@ -54,11 +54,14 @@ class ReplicaPeers:
         The first processes of all replicas; None where there is one replica.
     within
         The processes of this replica.
+    rank
+        The data-parallel rank that this process takes itself for; all of a replica have the same.
     """
 
-    def __init__(self, ranks: StorePeers | None, within: StorePeers) -> None:
+    def __init__(self, ranks: StorePeers | None, within: StorePeers, *, rank: int) -> None:
         self._ranks = ranks if within.rank == 0 else None
         self._within = within
+        self._rank = rank
 
     @property
     def name(self) -> str:
@@ -78,15 +81,28 @@ class ReplicaPeers:
     def gather(self, value: Any) -> list[Any]:
         """The picklable value of every process, by rank and place in its replica, on all of them; see `StorePeers`."""
         if not self.records:
-            self._within.gather(value)
+            self._within.gather((self._rank, value))
             everybody: list[Any] = self._within.broadcast(None)
             return everybody
         with self._told_both_ways():
-            own = self._within.gather(value)
+            own = self._of_one_rank(self._within.gather((self._rank, value)))
             parts = [own] if self._ranks is None else self._ranks.gather(own)
             flat = [each for part in parts for each in part]
             self._within.broadcast(flat)
         return flat
+
+    def _of_one_rank(self, told: list[tuple[int, Any]]) -> list[Any]:
+        """What the processes of this replica said, where they are one data-parallel rank."""
+        ranks = [rank for rank, _ in told]
+        if len(set(ranks)) > 1:
+            raise RanksDisagree(
+                "the processes of one replica_group are not one data-parallel rank",
+                found="ranks " + ", ".join(map(str, ranks)) + " in their data_parallel_group",
+                allowed="processes that share their data in replica_group, processes that read other data in "
+                "data_parallel_group",
+                todo="make each replica_group of processes that have the same rank in their data-parallel groups",
+            )
+        return [value for _, value in told]
 
     def broadcast(self, value: Any) -> Any:
         """The picklable value of rank 0, on all processes."""

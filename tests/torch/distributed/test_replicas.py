@@ -104,6 +104,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "peer fails, compared": {"mode": "compare", "only": {"3": {"odd": {"from": 20, "how": "fails"}}}},
     "first fails, compared": {"mode": "compare", "only": {"2": {"odd": {"from": 20, "how": "fails"}}}},
     "peer differs, compared": {"mode": "compare", "only": {"3": {"odd": {"from": 20, "how": "differs"}}}},
+    "groups that cross": {"replica": [[0, 3], [1, 2]]},
 }
 
 
@@ -130,6 +131,7 @@ def faults(launcher, tmp_path_factory, corpus) -> dict[str, Any]:
         ),
         ("peer of another size", ["process 1 of the replica of rank 0 has microbatch size 4, rank 0 has 2"]),
         ("peer of another world", ["world size 4, a group of 2"]),
+        ("groups that cross", ["ranks 0, 1 in their data_parallel_group"]),
     ],
 )
 def test_a_process_that_was_told_otherwise_ends_all_before_anything_is_written(faults, name, words) -> None:
