@@ -102,6 +102,11 @@ def main(words: dict[str, Any]) -> None:
             example.guard = lambda loader, *args, **settings: loader  # type: ignore[attr-defined]
         example.main(Path(folder), num_steps)
         print(END, flush=True)
+    from torch import distributed
+
+    if distributed.is_initialized():  # left behind by a framework; a process that ends without this may be aborted
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
