@@ -38,7 +38,8 @@ def place_here(rank: int | None, world_size: int | None, group: Any, timeout_sec
     known = group_of(group)
     environ = os.environ  # noqa: TID251 - the launcher speaks through the environment
     if world_size is None:
-        world_size = dist.get_world_size(known) if known is not None else int(environ.get("WORLD_SIZE", "1"))
+        told = environ.get("WORLD_SIZE", "")  # what is no number is told by `place_of`
+        world_size = dist.get_world_size(known) if known is not None else int(told) if told.isdecimal() else 1
     geometry = Geometry(world_size=world_size, microbatch_size=1)
     place = place_of(geometry, rank=rank, group=group, timeout_seconds=timeout_seconds)
     geometry.check_rank(place.rank)
