@@ -1,6 +1,7 @@
 """Hugging Face Trainer on a GuardedLoader: a checkpoint holds the loader's state, and a resumed run goes on from it.
 
     python examples/hf_trainer.py /tmp/hf --steps 12
+    torchrun --standalone --nproc-per-node 2 examples/hf_trainer.py /tmp/hf --steps 24
 
 Three things are asked of a Trainer: `get_train_dataloader` gives the loader as it is, `ignore_data_skip` leaves it to
 the loader to go on, and a callback writes its state into each checkpoint.
@@ -54,13 +55,10 @@ class OnRecord(TrainerCallback):
 
 def main(out: Path, num_steps: int) -> None:
     """Train to a step, from the newest checkpoint where there is one."""
-    plan = Plan(Corpus.open(manifest_of_python(out)), seed=17, global_batch=8, first_label=1)
-    run = Run.open(out / "run", plan=plan)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
         max_steps=num_steps,
         lr_scheduler_type="constant",
-        gradient_accumulation_steps=2,
         ignore_data_skip=True,
         logging_steps=1,
         save_steps=4,
@@ -68,6 +66,10 @@ def main(out: Path, num_steps: int) -> None:
         report_to=[],
         disable_tqdm=True,
     )
+    arguments.gradient_accumulation_steps = 2 // arguments.world_size
+    with arguments.main_process_first():
+        manifest = manifest_of_python(out)
+    run = Run.open(out / "run", plan=Plan(Corpus.open(manifest), seed=17, global_batch=8, first_label=1))
     loader = GuardedLoader(
         run,
         geometry=Geometry(world_size=arguments.world_size, microbatch_size=4),

@@ -24,7 +24,7 @@ PACKAGES = {
     "hf_trainer": ["transformers", "accelerate"],
     "lightning_fit": ["lightning"],
 }
-NUM_RANKS = {"accelerate_loop": (2, 1), "lightning_fit": (2, 2)}
+NUM_RANKS = {"accelerate_loop": (2, 1), "hf_trainer": (2, 1), "lightning_fit": (2, 2)}
 """Until it is killed, and afterwards. Lightning counts accumulation in batches of an epoch, so it stays with two."""
 NUM_MICROBATCHES = 2  # of a step, over all ranks
 
