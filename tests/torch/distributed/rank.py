@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -184,12 +183,10 @@ def do(words: Words, states: list[list[Any]]) -> Words:
         words["state"] = saved[words["state"]["process"]] if "process" in words["state"] else next(filter(None, saved))
     ODD.clear()
     ODD.update(words.get("odd", {}))
-    began = time.monotonic()
     try:
-        answer = JOBS[words["job"]](words, ranks, replica)
+        return JOBS[words["job"]](words, ranks, replica)
     except DataguardError as error:
-        answer = failed(error)
-    return {**answer, "took": time.monotonic() - began}
+        return failed(error)
 
 
 def main(rank: int, world_size: int, store: str, jobs: list[Words], tell: Callable[[list[Words]], None]) -> None:

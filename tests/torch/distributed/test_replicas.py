@@ -138,7 +138,6 @@ def test_a_process_that_was_told_otherwise_ends_all_before_anything_is_written(f
     for answer in faults[name]:
         assert "error" in answer
         assert [word for word in words if word not in answer["error"]] == [], answer["error"]
-        assert answer["took"] < 20
     assert faults["runs"][name].head().number == 1
 
 
@@ -197,7 +196,6 @@ def test_a_halt_and_a_missing_peer(launch, tmp_path, corpus, mode) -> None:
     for rank in (0, 2, 3):
         assert miss[rank]["kind"] in {"RankMissing", "RanksDisagree"}
         assert "process 1 of the replica of rank 0 did not come" in miss[rank]["error"]
-        assert miss[rank]["took"] < 20
     assert missed.head().number == 1
 
 
@@ -211,7 +209,6 @@ def test_who_loses_the_others_of_its_replica_is_told_and_does_not_hang(launch, r
     name = "rank 0" if victim else "process 1 of the replica of rank 0"
     assert left["error"].startswith(f"{name} has lost the other processes of its replica")
     assert 4 <= len(left["digests"]) < 22
-    assert left["took"] < 30
 
 
 def test_context_parallelism_slices_afterwards() -> None:
