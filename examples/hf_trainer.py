@@ -13,6 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
 from tiny import SEQ_LEN, VOCABULARY, manifest_of_python
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
@@ -30,6 +31,11 @@ class GuardedTrainer(Trainer):
     def get_train_dataloader(self) -> GuardedLoader:
         """The loader itself: Accelerate must not prepare it, it is sharded already."""
         return self.loader
+
+    def get_batch_samples(self, *args) -> tuple[list, torch.Tensor | None]:
+        """The microbatches of a step; where all of it is withheld, its loss is 0 and not 0 / 0."""
+        microbatches, num_tokens = super().get_batch_samples(*args)
+        return microbatches, None if num_tokens is None else torch.as_tensor(num_tokens).clamp(min=1)
 
 
 class OnRecord(TrainerCallback):

@@ -8,19 +8,17 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dataguard.corpus.corpus import Corpus
-from dataguard.plan.plan import Plan
 from dataguard.plan.slots import SlotStatus
-from dataguard.run.amend import quarantine
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
 from tests.architecture.tree import TOP
+from tests.examples import withheld
 from tests.examples.running import ENVIRONMENT, call
 from tests.support.commands import dataguard
 from tests.support.lineage import delivered, lineage
@@ -60,17 +58,6 @@ def train_until_killed(folder: Path) -> None:
             os.kill(place.process, signal.SIGKILL)
 
 
-def run_without_a_shard(folder: Path) -> None:
-    """Create the example's run before it is trained, and withhold half of its text."""
-    spec = spec_from_file_location("tiny", TOP / "examples" / "tiny.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tiny = module_from_spec(spec)
-    spec.loader.exec_module(tiny)
-    plan = Plan(Corpus.open(tiny.manifest_of_python(folder)), seed=17, global_batch=16)
-    quarantine(Run.create(folder / "run", plan), "python/part-1.jsonl", reason="a test")
-
-
 @dataclass(frozen=True)
 class Trained:
     """Runs of the example, and the steps of the first two."""
@@ -92,7 +79,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     broken, whole, masked = folder / "broken", folder / "whole", folder / "masked"
     train_until_killed(broken)
     num_steps = int(torch.load(broken / "checkpoint.pt")["loader"]["next_step"]) + STEPS_MORE
-    run_without_a_shard(masked)
+    withheld.create(masked, 1, global_batch=16)
     call("train", (broken, num_steps), (whole, num_steps), (masked, MASKED_STEPS))
     return Trained(broken=broken / "run", whole=whole / "run", masked=masked / "run", num_steps=num_steps)
 
@@ -129,11 +116,11 @@ def test_it_learned_the_same(trained: Trained) -> None:
 
 
 def test_a_microbatch_without_any_token_is_no_nan(trained: Trained) -> None:
-    withheld: dict[tuple[int, int], set[bool]] = {}
+    masked: dict[tuple[int, int], set[bool]] = {}
     for step, slot, *_, status, _ in delivered(trained.masked):
-        withheld.setdefault((step, slot // 4), set()).add(status == SlotStatus.QUARANTINED)
-    assert {True} in withheld.values(), "some microbatch holds nothing"
-    assert {False} in withheld.values()
+        masked.setdefault((step, slot // 4), set()).add(status == SlotStatus.QUARANTINED)
+    assert {True} in masked.values(), "some microbatch holds nothing"
+    assert {False} in masked.values()
     ours = losses(trained.masked)
     assert sorted(ours) == list(range(MASKED_STEPS))
     assert np.isfinite(list(ours.values())).all()

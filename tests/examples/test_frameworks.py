@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dataguard.plan.slots import SlotStatus
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.verify import verify_run
 from dataguard.run.run import Run
+from dataguard.run.telemetry_reading import telemetry_of_lineage
+from tests.examples import withheld
 from tests.examples.running import call
 from tests.support.lineage import delivered, lineage, tensors
 
@@ -40,7 +43,11 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     whole, broken = folder / "whole", folder / "broken"
     before, after = NUM_RANKS.get(name, (1, 1))
     call(name, (broken, NUM_STEPS), num_ranks=before, kill_at=DIES_IN_STEP * NUM_MICROBATCHES // before + 1)
-    call(name, (whole, NUM_STEPS), (broken, NUM_STEPS), num_ranks=after)
+    more = []
+    if name == "hf_trainer":
+        withheld.create(folder / "masked", 0, 1, global_batch=8, first_label=1)
+        more = [(folder / "masked", 2)]
+    call(name, (whole, NUM_STEPS), (broken, NUM_STEPS), *more, num_ranks=after)
     return whole / "run", broken / "run"
 
 
@@ -63,3 +70,12 @@ def test_nothing_is_missing_doubled_or_changed(runs: tuple[Path, Path]) -> None:
         answer = verify_run(Lookup(Run.open(path)))
         assert answer.ok, [fault for check in answer.checks for fault in check.faults]
         assert all(check.checked for check in answer.checks)
+
+
+@pytest.mark.parametrize("runs", ["hf_trainer"], indirect=True)
+def test_a_step_of_which_nothing_counts_is_no_nan(runs: tuple[Path, Path]) -> None:
+    masked = runs[0].parents[1] / "masked" / "run"
+    assert {sample[5] for sample in delivered(masked)} == {SlotStatus.QUARANTINED}
+    rows = telemetry_of_lineage(Run.open(masked), names=["loss", "grad_norm"])
+    assert rows["step"].tolist() == [0, 0, 1, 1]
+    assert rows["value"].tolist() == [0.0] * 4
