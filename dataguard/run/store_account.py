@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -25,10 +26,11 @@ from dataguard.run.run import Run
 from dataguard.run.store_ledger import LetGo, StoreSettings, read_let_go, read_settings
 from dataguard.run.store_rule import StoreRule
 
-__all__ = ["StoreList", "StoreOfRank", "list_store", "standing", "stored_ranks"]
+__all__ = ["StoreList", "StoreOfRank", "account_problems", "list_store", "standing", "stored_ranks"]
 
 _STEP = re.compile(r"step-(\d{9,})")
-_RANK = re.compile(r"rank=(\d{5,})\.(?:safetensors\.zst|json)")
+_FILE = re.compile(r"rank=(\d{5,})\.safetensors\.zst")
+_RANK = re.compile(r"rank=(\d{5,})\.(?:json|frames)")
 
 
 class StoreOfRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ def standing(layout: Layout, attempt: int) -> dict[int, dict[int, int]]:
     for folder, step in _steps(layout.store_attempt(attempt)):
         # A writer that lives may remove what it no longer keeps.
         with contextlib.suppress(FileNotFoundError):
-            for path, rank in _ranks(folder):
+            for path, rank in _ranks(folder, _FILE):
                 found.setdefault(rank, {})[step] = path.stat().st_size
     return {rank: dict(sorted(steps.items())) for rank, steps in sorted(found.items())}
 
@@ -105,8 +107,17 @@ def standing(layout: Layout, attempt: int) -> dict[int, dict[int, int]]:
 def stored_ranks(layout: Layout, attempt: int) -> list[int]:
     """Ranks of an attempt that have a store, or files in it."""
     folder = layout.store_attempt(attempt)
-    told = {rank for _, rank in _ranks(folder)} if folder.is_dir() else set()
+    told = {rank for _, rank in _ranks(folder, _RANK)} if folder.is_dir() else set()
     return sorted(told | set(standing(layout, attempt)))
+
+
+def account_problems(run: Run, attempt: int) -> list[str]:
+    """What is wrong with the settings and ledgers of an attempt's stores: without them nobody knows what is missing."""
+    return [
+        f"rank {rank} of attempt {attempt}: {each}"
+        for rank in stored_ranks(run.layout, attempt)
+        for each in _told(run, attempt, rank).problems
+    ]
 
 
 def is_live(layout: Layout, attempt: int, rank: int) -> bool:
@@ -123,13 +134,13 @@ def is_live(layout: Layout, attempt: int, rank: int) -> bool:
 def _steps(folder: Path) -> Iterator[tuple[Path, int]]:
     for path in folder.iterdir() if folder.is_dir() else ():
         match = _STEP.fullmatch(path.name)
-        if match:
+        if match and path.is_dir():
             yield path, int(match[1])
 
 
-def _ranks(folder: Path) -> Iterator[tuple[Path, int]]:
+def _ranks(folder: Path, named: re.Pattern[str]) -> Iterator[tuple[Path, int]]:
     for path in folder.iterdir():
-        match = _RANK.fullmatch(path.name)
+        match = named.fullmatch(path.name)
         if match:
             yield path, int(match[1])
 
@@ -141,10 +152,8 @@ def _of_attempt(run: Run, attempt: int) -> Iterator[StoreOfRank]:
     for rank in stored_ranks(layout, attempt):
         live = is_live(layout, attempt, rank)
         files = stands.get(rank, {})
-        problems: list[str] = []
-        settings, lost = None, dict[int, int]()
-        records, damage = read_let_go(layout, attempt, rank)
-        problems += damage
+        told = _told(run, attempt, rank)
+        settings, records = told.settings, told.records
         let_go = {
             reason.text: int((records["reason"] == reason).sum())
             for reason in LetGo
@@ -152,14 +161,16 @@ def _of_attempt(run: Run, attempt: int) -> Iterator[StoreOfRank]:
         }
         by_step = dict(zip(*np.unique(records["step"], return_counts=True), strict=True))
         pruned = set(records["step"][records["reason"] == LetGo.PRUNED].tolist())
+        problems, wanted = list(told.problems), dict[int, int]()
         try:
-            settings = read_settings(layout, attempt, rank)
             wanted = {} if settings is None else delivered.wanted(settings)
-            for step, count in wanted.items():
-                if step not in files and step not in pruned and count > by_step.get(step, 0):
-                    lost[step] = count - int(by_step.get(step, 0))
         except RunDamaged as error:
             problems.append(str(error).splitlines()[0])
+        lost = {
+            step: count - int(by_step.get(step, 0))
+            for step, count in wanted.items()
+            if step not in files and step not in pruned and count > by_step.get(step, 0)
+        }
         yield StoreOfRank(
             attempt=attempt,
             rank=rank,
@@ -175,6 +186,33 @@ def _of_attempt(run: Run, attempt: int) -> Iterator[StoreOfRank]:
             live=live,
             problems=tuple(problems),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Told:
+    """What is written down of the store of one rank."""
+
+    settings: StoreSettings | None
+    """None where they cannot be relied on, or the attempt has no such rank."""
+    records: NDArray[np.void]
+    """STORE_RECORD: what was let go of."""
+    problems: tuple[str, ...]
+
+
+def _told(run: Run, attempt: int, rank: int) -> _Told:
+    records, problems = read_let_go(run.layout, attempt, rank, run_id=run.run_id)
+    settings, num_ranks = None, run.attempts().attempt(attempt).geometry.world_size
+    if rank >= num_ranks:
+        return _Told(
+            settings=None, records=records, problems=(*problems, f"no such rank: the attempt has {num_ranks:,}")
+        )
+    try:
+        settings = read_settings(run.layout, attempt, rank, run_id=run.run_id)
+        if settings is None:
+            problems += (f"what it was told is gone: there is no {run.layout.store_settings(attempt, rank)}",)
+    except RunDamaged as error:
+        problems += (f"{error.asked}: {error.found}",)
+    return _Told(settings=settings, records=records, problems=problems)
 
 
 class _Delivered:

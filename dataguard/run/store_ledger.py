@@ -21,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.core.digests import canonical_json
-from dataguard.errors import RunDamaged, WriterConflict
+from dataguard.errors import RunDamaged, UsageError, WriterConflict
 from dataguard.run.atomic import publish_new
 from dataguard.run.frames import FramesFile, FramesHeader, scan_frames
 from dataguard.run.layout import Layout
 from dataguard.run.records import STORE_RECORD
+from dataguard.run.store_rule import StoreRule
 
 __all__ = [
     "WHOLE_STEP",
@@ -103,25 +104,35 @@ def write_settings(layout: Layout, settings: StoreSettings) -> None:
         )
 
 
-def read_settings(layout: Layout, attempt: int, rank: int) -> StoreSettings | None:
-    """What a rank's store was told; None where it has none.
+def read_settings(layout: Layout, attempt: int, rank: int, *, run_id: str | None = None) -> StoreSettings | None:
+    """What a rank's store was told; None where it has none. Of which run is not asked where `run_id` is None.
 
     Raises
     ------
     RunDamaged
-        The file cannot be read, or is another's.
+        The file cannot be read, says nothing that a store can be told, or is another's.
     """
     path = layout.store_settings(attempt, rank)
     try:
         settings = msgspec.json.decode(path.read_bytes(), type=StoreSettings)
+        StoreRule.parse(settings.keep)
     except FileNotFoundError:
         return None
-    except (msgspec.MsgspecError, OSError) as error:
-        raise RunDamaged(f"{path} cannot be read", found=str(error)) from error
-    if (settings.attempt, settings.rank) != (attempt, rank):
-        said = f"attempt {settings.attempt}, rank {settings.rank}"
+    except (msgspec.MsgspecError, OSError, UsageError) as error:
+        raise RunDamaged(f"{path} cannot be read", found=str(error).splitlines()[0]) from error
+    said = _another((settings.run, settings.attempt, settings.rank), (run_id, attempt, rank))
+    if said is not None:
         raise RunDamaged(f"{path} is another file in this one's place", found=f"it says {said}")
     return settings
+
+
+def _whose(header: FramesHeader) -> tuple[str, int, int | None]:
+    return header.run_id, header.attempt, header.rank
+
+
+def _another(said: tuple[str, int, int | None], whose: tuple[str | None, int, int | None]) -> str | None:
+    """Whose a file is where it is not the one it should be."""
+    return None if said == (whose[0] or said[0], *whose[1:]) else f"run {said[0]}, attempt {said[1]}, rank {said[2]}"
 
 
 class Ledger:
@@ -138,12 +149,23 @@ class Ledger:
 
     @classmethod
     def reopen(cls, layout: Layout, settings: StoreSettings) -> Ledger:
-        """Go on with the ledger of a rank whose writer is gone (the caller holds its lock)."""
+        """Go on with the ledger of a rank whose writer is gone (the caller holds its lock).
+
+        Raises
+        ------
+        RunDamaged
+            Its header cannot be read, or is another's.
+        """
         header = header_of(settings)
         ledger = cls(layout, header)
         path = layout.store_ledger(settings.attempt, settings.rank)
         if path.exists():
-            ledger._file = FramesFile.reopen(path, "store", fsync_each=True)
+            file = FramesFile.reopen(path, "store", fsync_each=True)
+            said = _another(_whose(file.header), _whose(header))
+            if said is not None:
+                file.close()
+                raise RunDamaged(f"{path} is another file in this one's place", found=f"it says {said}")
+            ledger._file = file
         return ledger
 
     def add(self, step: int, microbatch: int, num_bytes: int, reason: LetGo) -> None:
@@ -188,16 +210,25 @@ def header_of(settings: StoreSettings) -> FramesHeader:
     )
 
 
-def read_let_go(layout: Layout, attempt: int, rank: int) -> tuple[NDArray[np.void], tuple[str, ...]]:
+def read_let_go(
+    layout: Layout, attempt: int, rank: int, *, run_id: str | None = None
+) -> tuple[NDArray[np.void], tuple[str, ...]]:
     """STORE_RECORDs of what a rank's store let go of, and what is wrong with the file.
 
-    A torn tail is dropped: of it nothing is known, and what it spoke of counts as lost.
+    A torn tail is dropped: of it nothing is known, and what it spoke of counts as lost. Of which run is not asked where
+    `run_id` is None.
     """
     path: Path = layout.store_ledger(attempt, rank)
+    nothing: NDArray[np.void] = np.zeros(0, STORE_RECORD)
     try:
         scan = scan_frames(path, "store")
     except FileNotFoundError:
-        return np.zeros(0, STORE_RECORD), ()
+        return nothing, ()
+    header = scan.header
+    if header is not None:
+        said = _another(_whose(header), (run_id, attempt, rank))
+        if said is not None:
+            return nothing, (f"{path} is another file in this one's place: it says {said}",)
     return scan.records, tuple(f"{path}: {damage}" for damage in scan.damage)
 
 

@@ -1,14 +1,18 @@
 """Which files of the batch store are removed when somebody asks for it?
 
 Those of the attempts, ranks and steps that were named. Each is written into its rank's ledger before it is removed, so
-that it does not count as lost; the files of a rank whose writer lives are left alone and said so.
+that it does not count as lost; the files of a rank whose writer lives, or whose ledger cannot be gone on with, are left
+alone and said so. Where nobody knows any more what a store was told, nothing of it counts as lost, and nothing is
+written down.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack, suppress
+
 import msgspec
 
-from dataguard.errors import UsageError, WriterConflict
+from dataguard.errors import NotInRun, RunDamaged, UsageError, WriterConflict
 from dataguard.run.locks import hold
 from dataguard.run.run import Run
 from dataguard.run.store import remove_stored
@@ -74,9 +78,8 @@ def prune_store(
             if not chosen or (rank is not None and each != rank):
                 continue
             try:
-                if not dry_run:
-                    _remove(run, number, each, {step: stands[step] for step in chosen})
-            except WriterConflict as error:
+                _remove(run, number, each, {step: stands[step] for step in chosen}, dry_run=dry_run)
+            except (WriterConflict, RunDamaged) as error:
                 notes.append(f"rank {each} of attempt {number} was left alone: {error.asked}")
                 continue
             files += [str(run.layout.store(number, step, each).relative_to(run.path)) for step in chosen]
@@ -91,15 +94,17 @@ def prune_store(
     )
 
 
-def _remove(run: Run, attempt: int, rank: int, sizes: dict[int, int]) -> None:
-    settings = read_settings(run.layout, attempt, rank)
-    with hold(run.layout.seals(attempt, rank), what=f"rank {rank} of attempt {attempt}"):
+def _remove(run: Run, attempt: int, rank: int, sizes: dict[int, int], *, dry_run: bool) -> None:
+    with ExitStack() as stack:
+        with suppress(NotInRun):  # without the file that a writer locks there is no writer
+            stack.enter_context(hold(run.layout.seals(attempt, rank), what=f"rank {rank} of attempt {attempt}"))
+        settings = None
+        with suppress(RunDamaged):  # `store list` tells of it
+            settings = read_settings(run.layout, attempt, rank, run_id=run.run_id)
         ledger = None if settings is None else Ledger.reopen(run.layout, settings)
-        try:
-            for step, size in sizes.items():
-                if ledger is not None:
-                    ledger.add(step, WHOLE_STEP, size, LetGo.PRUNED)
-                remove_stored(run.layout, attempt, step, rank)
-        finally:
+        if ledger is not None:
+            stack.callback(ledger.close)
+        for step, size in () if dry_run else sizes.items():
             if ledger is not None:
-                ledger.close()
+                ledger.add(step, WHOLE_STEP, size, LetGo.PRUNED)
+            remove_stored(run.layout, attempt, step, rank)

@@ -17,6 +17,8 @@ from dataguard.errors import UsageError, WriteFailed
 from dataguard.gate.policy import read_policy
 from dataguard.gate.verdict import Verdict
 from dataguard.loader.loader import Loader
+from dataguard.replay.lookup import Lookup
+from dataguard.replay.verify import verify_run
 from dataguard.run import store as store_module
 from dataguard.run.atomic import write_failed
 from dataguard.run.index import Index, merge
@@ -261,9 +263,78 @@ def test_a_rank_that_is_being_written_is_left_alone(corpus: Corpus, tmp_path: Pa
         loader.take_step()
     told = prune_store(run, attempt=1)
     assert told.num_steps == 0
+    assert prune_store(run, attempt=1, dry_run=True).num_steps == 0, "a dry run says what would happen"
     assert "rank 0 of attempt 1 was left alone: rank 0 of attempt 1 is still being written" in told.notes
     loader.close()
     assert prune_store(run, attempt=1).num_steps == 3
+
+
+# -- damage
+
+
+def rewrite(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+
+
+def damage_settings(run: Run, how: str) -> None:
+    layout = run.layout
+    mine, theirs = layout.store_settings(1, 1), layout.store_settings(1, 0)
+    match how:
+        case "gone":
+            mine.unlink()
+        case "cut":
+            mine.write_bytes(mine.read_bytes()[:40])
+        case "no rule":
+            rewrite(mine, b'"all"', b'"lots"')
+        case "another run's":
+            rewrite(mine, run.run_id.encode(), b"0" * 32)
+        case "another rank's":
+            shutil.copy(theirs, mine)
+        case "of no rank":
+            layout.store_settings(1, 7).write_bytes(theirs.read_bytes().replace(b'"rank":0', b'"rank":7'))
+
+
+@pytest.mark.parametrize("how", ["gone", "cut", "no rule", "another run's", "another rank's", "of no rank"])
+def test_settings_that_cannot_be_relied_on_are_told_and_stop_nothing(two: Run, how: str) -> None:
+    damage_settings(two, how)
+    found = stores(two)
+    bad = (1, 7) if how == "of no rank" else (1, 1)
+    assert {key for key, each in found.items() if each.problems} == {bad}
+    assert (found[1, 0].steps, found[1, 0].num_lost) == (((1, 7),), 0)
+    check = {each.name: each for each in verify_run(Lookup(two)).checks}["store"]
+    assert [fault.kind for fault in check.faults] == ["damaged"]
+    assert prune_store(two, attempt=1).num_steps == 12, "what nobody knows the rule of can be removed as well"
+
+
+def test_a_ledger_that_is_another_ranks_is_told_and_never_written(two: Run) -> None:
+    prune_store(two, attempt=1, rank=0, steps=(1, 3))
+    mine, theirs = two.layout.store_ledger(1, 1), two.layout.store_ledger(1, 0)
+    shutil.copy(theirs, mine)
+    found = stores(two)
+    assert found[1, 1].num_pruned == 0
+    assert "another file in this one's place" in found[1, 1].problems[0]
+    assert [fault.kind for check in verify_run(Lookup(two)).checks for fault in check.faults] == ["damaged"]
+    before = mine.read_bytes()
+    told = prune_store(two, attempt=1)
+    assert told.num_steps == 4
+    assert "rank 1 of attempt 1 was left alone" in told.notes[0]
+    assert mine.read_bytes() == before
+
+
+def test_what_is_no_step_folder_is_none_of_the_stores_business(two: Run) -> None:
+    folder = two.layout.store_attempt(1)
+    before = steps_of(two)
+    (folder / "step-000000099").write_text("notes")
+    (folder / "step-000000000" / "rank=00001.json").write_text("{}")
+    assert steps_of(two) == before
+    assert verify_run(Lookup(two)).ok
+
+
+def test_files_without_their_ranks_seals_can_be_removed(two: Run) -> None:
+    shutil.rmtree(two.layout.seals_attempt(1))
+    assert prune_store(two, attempt=1, keep_last=2).num_steps == 8
 
 
 # -- through the loader
