@@ -78,8 +78,8 @@ class _Shared:
             stands = self._write(job)
             if stands and self.rule.kind == "last":
                 self._remove_older(job)
-        except DataguardError as error:
-            self.failure = self.failure or error
+        except Exception as error:  # noqa: BLE001 - whatever ends this thread would end the store without a word
+            self.failure = self.failure or (error if isinstance(error, DataguardError) else _unexpected(job, error))
             # The disk that is full may have no room for this either: what failed first is what is told.
             with contextlib.suppress(DataguardError):
                 if not stands:
@@ -118,6 +118,15 @@ class _Shared:
     def _let_go(self, job: _Step, reason: LetGo) -> None:
         for kept in job.kept:
             self.ledger.add(job.step, kept.microbatch, kept.num_bytes, reason)
+
+
+def _unexpected(job: _Step, error: Exception) -> WriteFailed:
+    """Memory that is short, for one."""
+    failure = WriteFailed(
+        f"step {job.step:,} (counted from 0) cannot be kept in the store", found=f"{type(error).__name__}: {error}"
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _serve(shared: _Shared) -> None:

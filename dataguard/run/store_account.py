@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from dataguard.errors import NotInRun, RunDamaged, WriterConflict
 from dataguard.run.index import Index

@@ -148,6 +148,28 @@ def test_nothing_older_goes_while_the_newer_one_does_not_stand(tmp_path: Path, m
     assert let_go(tmp_path) == [(1, 0, "disk")]
 
 
+@pytest.mark.parametrize("background", [True, False])
+def test_whatever_fails_while_a_step_is_kept_is_told_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    def short(*args: object) -> bytes:
+        raise MemoryError("no room for a compressor")
+
+    monkeypatch.setattr(store_module, "encode_store", short)
+    store = open_store(tmp_path, "all", background=background)
+
+    def walk() -> None:
+        for step in range(2):
+            put(store, step)
+        store.close()
+
+    with pytest.raises(WriteFailed, match="no room for a compressor"):
+        walk()
+    assert (0, 0, "disk") in let_go(tmp_path)
+    with pytest.raises(WriteFailed):
+        store.check()
+
+
 def test_ranks_that_remove_and_make_the_same_folders_meet_without_harm(tmp_path: Path) -> None:
     """Each removes what it no longer keeps, and the folder with it, while the other is about to use that."""
 
