@@ -1,7 +1,8 @@
 """What does a worker process do?
 
-It is given the planned slots of one microbatch after the other, and answers each with the microbatch as it is to be
-handed over: read, judged, made into tensors and digested. It never raises: what goes wrong is an answer as well, for an
+It is given the planned slots of some microbatches after the other, and answers with each of them as it is to be handed
+over: read, judged, made into tensors and digested. Those that are given together are read together, and judged in one
+call of the gate, which costs little more than one alone. It never raises: what goes wrong is an answer as well, for an
 exception may be one that cannot be sent, or whose message is lost on the way. It opens the run for itself and shares no
 handle with its parent; and it ends when its parent does, however that ends.
 """
@@ -14,6 +15,7 @@ import pickle
 import signal
 import threading
 import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 
@@ -28,7 +30,7 @@ from dataguard.torch.making import Maker, Recipe, message_of
 from dataguard.torch.microbatch import TensorMicrobatch
 from dataguard.torch.tensors import from_shared, to_shared
 
-__all__ = ["Failed", "Feed", "WorkerDataset", "begin_worker", "received"]
+__all__ = ["Failed", "Feed", "WorkerDataset", "begin_worker", "received", "with_tensors"]
 
 _LOOKED_AFTER_SECONDS = 1.0
 _PARENT_IS_GONE = 1
@@ -64,6 +66,10 @@ class Failed:
         return error
 
 
+Answer = tuple[Fed, dict[str, torch.Tensor], int | None]
+"""What is handed over without its samples, the tensors, and how many labels count."""
+
+
 class Feed:
     """Feeds microbatches of tensors: what a worker does for each, and the parent where there are no workers."""
 
@@ -71,11 +77,11 @@ class Feed:
         self._feeder = feeder
         self._maker = Maker(recipe, reader=feeder.reader, stream=feeder.stream)
 
-    def __call__(self, planned: Planned) -> tuple[Fed, dict[str, torch.Tensor], int | None]:
-        """What is handed over without its samples, the tensors, and how many labels count."""
-        fed = self._feeder.feed(planned)
-        made = self._maker.make(fed.microbatch, fed.settled.slots)
-        return fed.without_content().with_digest(made.digest), made.tensors, made.num_loss_tokens
+    def __call__(self, planned: Sequence[Planned]) -> Iterator[Answer]:
+        """Feed several microbatches, in order: read and judged together, then made one by one."""
+        for fed in self._feeder.feed_many(planned):
+            made = self._maker.make(fed.microbatch, fed.settled.slots)
+            yield fed.without_content().with_digest(made.digest), made.tensors, made.num_loss_tokens
 
 
 class WorkerDataset(torch.utils.data.Dataset[torch.Tensor]):
@@ -94,19 +100,26 @@ class WorkerDataset(torch.utils.data.Dataset[torch.Tensor]):
         self._recipe = recipe
         self._feeder: Feeder | None = None
         self._feed: Feed | None = None
+        self._read_bytes = 0
 
-    def __getitem__(self, planned: Planned) -> torch.Tensor:
-        """The answer to one planned microbatch, in shared memory."""
+    def __getitem__(self, planned: Sequence[Planned]) -> torch.Tensor:
+        """The answers to some planned microbatches, in one block of shared memory; behind a failure there are none."""
+        answers: list[tuple[Fed, int | None] | Failed] = []
+        tensors: dict[str, torch.Tensor] = {}
         try:
             feeder = self._feeder = self._feeder or self._feeding.feeder()
             if self._feed is None:
                 self._feed = Feed(feeder, self._unpickled())
-            before = feeder.reader.counts.storage_bytes
-            fed, tensors, num_loss_tokens = self._feed(planned)
-            fed = replace(fed, storage_bytes=feeder.reader.counts.storage_bytes - before)
-            return to_shared((fed, num_loss_tokens), tensors)
+            for fed, made, num_loss_tokens in self._feed(planned):
+                tensors |= {f"{len(answers)}/{name}": tensor for name, tensor in made.items()}
+                answers.append((replace(fed, storage_bytes=self._newly_read(feeder)), num_loss_tokens))
         except BaseException as error:  # noqa: BLE001 - whatever ends it, the parent has to be told
-            return to_shared(Failed.of(planned.address, error), {})
+            answers.append(Failed.of(planned[len(answers)].address, error))
+        return to_shared(answers, tensors)
+
+    def _newly_read(self, feeder: Feeder) -> int:
+        before, self._read_bytes = self._read_bytes, feeder.reader.counts.storage_bytes
+        return self._read_bytes - before
 
     def _unpickled(self) -> Recipe:
         if isinstance(self._recipe, Recipe):
@@ -122,14 +135,22 @@ class WorkerDataset(torch.utils.data.Dataset[torch.Tensor]):
         return recipe
 
 
-def received(block: torch.Tensor, planned: Planned) -> Fed:
-    """What a worker answered, as the parent hands it over; its error is raised."""
-    answer: Failed | tuple[Fed, int | None]
-    answer, tensors = from_shared(block)
-    if isinstance(answer, Failed):
-        raise answer.raised()
-    fed, num_loss_tokens = answer
-    assert fed.planned.address == planned.address, "workers answer in order"
+def received(block: torch.Tensor) -> list[Fed | Failed]:
+    """What a worker answered, as the parent hands it over."""
+    answers: list[tuple[Fed, int | None] | Failed]
+    answers, tensors = from_shared(block)
+    of_each: list[dict[str, torch.Tensor]] = [{} for _ in answers]
+    for name, tensor in tensors.items():
+        place, _, own = name.partition("/")
+        of_each[int(place)][own] = tensor
+    return [
+        answer if isinstance(answer, Failed) else with_tensors(answer[0], own, answer[1])
+        for answer, own in zip(answers, of_each, strict=True)
+    ]
+
+
+def with_tensors(fed: Fed, tensors: dict[str, torch.Tensor], num_loss_tokens: int | None) -> Fed:
+    """The same with the microbatch that is given to the trainer."""
     return replace(fed, tensors=TensorMicrobatch.delivered(tensors, fed.microbatch, num_loss_tokens=num_loss_tokens))
 
 

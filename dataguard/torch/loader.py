@@ -126,7 +126,7 @@ class GuardedLoader:
         label_names: tuple[str, ...] = ("labels",),
         ignore_index: int = IGNORE_INDEX,
         num_workers: int = 0,
-        prefetch_factor: int = 2,
+        prefetch_factor: int = 8,
         start_method: StartMethod = "forkserver",
         persistent_workers: bool = True,
         pin_memory: bool = False,

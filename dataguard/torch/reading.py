@@ -1,10 +1,10 @@
 """How is the next microbatch made while the trainer works on this one, by processes?
 
 One `torch.utils.data.DataLoader` gives the planned microbatches, which the walk plans in this process, to its workers
-in turn, and its answers come back in that order, however many workers there are. So their number, how they are started
-and how far they are ahead never change what is delivered.
+in turn, a few together, and its answers come back in that order, however many workers there are. So their number, how
+they are started and how far they are ahead never change what is delivered.
 
-1. What was planned and not handed over yet is kept here: it names what was due when a worker dies, and is given again
+1. What was planned and not answered yet is kept here: it names what was due when a worker dies, and is given again
    when workers are started anew.
 2. The DataLoader is asked with a short time-out; between two of them it is looked whether all workers live, and whether
    the longest wait is over.
@@ -21,7 +21,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +32,8 @@ from dataguard.errors import WorkerDied
 from dataguard.loader.feed import Fed, Feeder
 from dataguard.loader.feeding import Feeding
 from dataguard.loader.walk import Planned
-from dataguard.torch.feeding import Failed, Feed, WorkerDataset, begin_worker, received
+from dataguard.torch.feeding import Failed, Feed, WorkerDataset, begin_worker, received, with_tensors
 from dataguard.torch.making import Recipe, message_of
-from dataguard.torch.microbatch import TensorMicrobatch
 from dataguard.torch.workers import (
     Workers,
     how_it_ended,
@@ -47,6 +46,8 @@ from dataguard.torch.workers import (
 __all__ = ["Readings"]
 
 
+_GROUPS_AHEAD = 2
+"""Groups that a worker is ahead: one it is at, and one it goes on with."""
 _POLL_SECONDS = 1.0
 _JOINED_SECONDS = 5.0
 _GRACE_SECONDS = 2.0
@@ -83,40 +84,57 @@ def _here(feed: Feed, planned: Iterable[Planned], *, pin: bool) -> Iterator[Fed]
     """In this process, at hand-over."""
     for each in planned:
         try:
-            fed, tensors, num_loss_tokens = feed(each)
+            [(fed, tensors, num_loss_tokens)] = feed([each])
         except Exception as error:
             failed = Failed.of(each.address, error)
             raise failed.raised() from error
-        made = TensorMicrobatch.delivered(tensors, fed.microbatch, num_loss_tokens=num_loss_tokens)
-        yield replace(fed, tensors=made.pin_memory() if pin else made)
+        fed = with_tensors(fed, tensors, num_loss_tokens)
+        yield replace(fed, tensors=fed.tensors.pin_memory()) if pin else fed
 
 
 class _Due:
-    """What is planned, as the DataLoader's sampler; what was not handed over yet is kept.
+    """What is planned, in groups, as the DataLoader's sampler; groups that were not answered yet are kept.
 
-    The DataLoader holds this and not the reading, so that a reading that is dropped ends its workers at once.
+    The DataLoader holds this and not the reading, so that a reading that is dropped ends its workers at once. The first
+    groups are of one microbatch, so that the first microbatch is there as soon as it can be.
+
+    Parameters
+    ----------
+    num_single
+        How many groups of one come first, each time it is gone through.
+    together
+        Microbatches of a group.
     """
 
-    def __init__(self, planned: Iterable[Planned]) -> None:
+    def __init__(self, planned: Iterable[Planned], *, num_single: int, together: int) -> None:
         self._planned = iter(planned)
-        self.waiting: deque[Planned] = deque()
+        self._num_single = num_single
+        self._together = together
+        self.waiting: deque[Sequence[Planned]] = deque()
         self.failure: Exception | None = None
         """Of the plan; it is raised when all before it is handed over."""
         self._over = False
 
-    def __iter__(self) -> Iterator[Planned]:
+    def __iter__(self) -> Iterator[Sequence[Planned]]:
         yield from list(self.waiting)
+        num_groups = 0
         while not self._over:
-            try:
-                planned = next(self._planned)
-            except StopIteration:
-                self._over = True
-                return
-            except Exception as error:  # noqa: BLE001 - raised in its turn
-                self.failure, self._over = error, True
-                return
-            self.waiting.append(planned)
-            yield planned
+            group = self._group(1 if num_groups < self._num_single else self._together)
+            num_groups += 1
+            if group:
+                self.waiting.append(group)
+                yield group
+
+    def _group(self, size: int) -> Sequence[Planned]:
+        group: list[Planned] = []
+        try:
+            while len(group) < size:
+                group.append(next(self._planned))
+        except StopIteration:
+            self._over = True
+        except Exception as error:  # noqa: BLE001 - raised in its turn
+            self.failure, self._over = error, True
+        return group
 
 
 class _ByWorkers:
@@ -125,11 +143,15 @@ class _ByWorkers:
     def __init__(self, dataset: WorkerDataset, workers: Workers, planned: Iterable[Planned]) -> None:
         self._dataset = dataset
         self._settings = workers
-        self._due = _Due(planned)
+        together = max(1, workers.prefetch_factor // _GROUPS_AHEAD)
+        self._groups_ahead = -(-workers.prefetch_factor // together)
+        self._due = _Due(planned, num_single=workers.number * self._groups_ahead, together=together)
+        self._ready: deque[Fed | Failed] = deque()
+        """Answers that came with those before them, and were not handed over yet."""
         self._answers: Iterator[torch.Tensor] | None = None
         self._processes: list[Any] = []
-        self._num_handed_over = 0
-        """Since the workers were started."""
+        self._num_answers = 0
+        """Groups that were answered since the workers were started."""
         self._closed = False
         self.waiting_since: float | None = None
         """Since when the consumer waits for a microbatch."""
@@ -152,7 +174,7 @@ class _ByWorkers:
                 batch_size=None,
                 sampler=self._due,
                 num_workers=settings.number,
-                prefetch_factor=settings.prefetch_factor,
+                prefetch_factor=self._groups_ahead,
                 collate_fn=_as_it_is,
                 pin_memory=settings.pin_memory,
                 timeout=_POLL_SECONDS,
@@ -162,7 +184,7 @@ class _ByWorkers:
             )
             self._answers = iter(loader)
         self._processes = list(getattr(self._answers, "_workers", ()))
-        self._num_handed_over = 0
+        self._num_answers = 0
         leave_signals_alone(self._answers)
         watched = (weakref.ref(self), self._processes)
         threading.Thread(target=_watch, args=watched, name="dataguard-watch", daemon=True).start()
@@ -173,6 +195,15 @@ class _ByWorkers:
     def __next__(self) -> Fed:
         if self._closed:
             raise StopIteration
+        if not self._ready:
+            self._receive()
+        answer = self._ready.popleft()
+        if isinstance(answer, Failed):
+            raise answer.raised()
+        return answer
+
+    def _receive(self) -> None:
+        """Wait for the next group."""
         if self._answers is None:
             self.start()
         try:
@@ -181,9 +212,12 @@ class _ByWorkers:
             if self._due.failure is not None:
                 raise self._due.failure from None
             raise
+        self._ready += received(block)
         planned = self._due.waiting.popleft()
-        self._num_handed_over += 1
-        return received(block, planned)
+        self._num_answers += 1
+        first = self._ready[0]
+        address = first.address if isinstance(first, Failed) else first.planned.address
+        assert address == planned[0].address, "workers answer in order"
 
     def _answer(self) -> torch.Tensor:
         assert self._answers is not None
@@ -201,7 +235,7 @@ class _ByWorkers:
                 if "timed out" not in str(error):
                     self._wait_for_death(error)
                     raise WorkerDied(
-                        f"the answer of {self._worker(self._num_handed_over)} did not come through",
+                        f"the answer of {self._worker(self._num_answers)} did not come through",
                         found=f"{type(error).__name__}: {message_of(error)}; {self._told_due()}",
                         todo=_TODO,
                     ) from error
@@ -211,8 +245,9 @@ class _ByWorkers:
 
     def limit_seconds(self) -> float:
         """How long the consumer waits now: until each worker has answered once, for its start as well."""
-        begun = self._num_handed_over >= len(self._processes)
-        return self._settings.timeout_seconds if begun else max(self._settings.timeout_seconds, _STARTED_SECONDS)
+        begun = self._num_answers >= len(self._processes)
+        limit = self._settings.timeout_seconds * (len(self._due.waiting[0]) if self._due.waiting else 1)
+        return limit if begun else max(limit, _STARTED_SECONDS)
 
     def _wait_for_death(self, error: Exception) -> None:
         """A worker whose connection broke is dying, but may not be seen as dead yet."""
@@ -227,14 +262,15 @@ class _ByWorkers:
             if process.is_alive():
                 continue
             # What it has answered and nobody took yet went with it: it held the memory of that.
-            held = [str(each.address) for i, each in enumerate(self._due.waiting) if self._turn(i) == number]
+            groups = (group for i, group in enumerate(self._due.waiting) if self._turn(i) == number)
+            held = [str(each.address) for group in groups for each in group]
             raise WorkerDied(
                 f"worker {number} of {len(self._processes)} (process {process.pid}) {how_it_ended(process.exitcode)}",
                 found=f"it had {' and '.join(held) or 'nothing'}; {self._told_due()}",
                 todo=_TODO
                 + often_because(
                     process.exitcode,
-                    imported=not self._num_handed_over and self._settings.start_method != "fork",
+                    imported=not self._num_answers and self._settings.start_method != "fork",
                 ),
             ) from error
 
@@ -256,15 +292,15 @@ class _ByWorkers:
             process.kill()
 
     def _turn(self, ahead: int) -> int:
-        """Which worker has the microbatch that stands so far behind the next one: they take turns."""
-        return (self._num_handed_over + ahead) % len(self._processes)
+        """Which worker has the group that stands so far behind the next one: they take turns."""
+        return (self._num_answers + ahead) % len(self._processes)
 
     def _worker(self, number: int) -> str:
         number %= len(self._processes)
         return f"worker {number} of {len(self._processes)} (process {self._processes[number].pid})"
 
     def _told_due(self) -> str:
-        return f"{self._due.waiting[0].address} was due next" if self._due.waiting else "nothing was due"
+        return f"{self._due.waiting[0][0].address} was due next" if self._due.waiting else "nothing was due"
 
     def pause(self) -> None:
         """End the workers; what they were ahead is read again by those that are started next."""
