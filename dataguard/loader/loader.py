@@ -276,9 +276,10 @@ class Loader:
     def _stands_in(self) -> int:
         """Before the attempt begins: the one it is to fork from, 0 where it is a fresh start."""
         from_step, parent = self._request["fork_step"], self._request["parent"]
-        if from_step is None:
+        attempts = self.run.attempts()
+        if from_step is None or (from_step == 0 and parent is None and not len(attempts)):
             return 0
-        return self.run.attempts().owner(from_step) if parent is None else parent
+        return attempts.owner(from_step) if parent is None else parent
 
     def load(self, state: LoaderState | Mapping[str, Any] | bytes | str) -> None:
         """Go on from a state that `state()` gave, with whatever geometry this loader has.

@@ -10,6 +10,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -94,7 +95,7 @@ class Walking:
         self.judge = judge
         policy = None if judge is None else judge.policy
         keeping.check(policy)
-        self.progress = run.progress[rank] = Progress(attempt=attempt.number)
+        self.progress = run.progress[rank] = Progress(attempt=attempt.number, records=records)
         self._notes = (*demand.notes, *_without_effect(run, attempt), *_lacking(judge))
         self.walk = Walk(
             stream=stream,
@@ -118,34 +119,6 @@ class Walking:
         self.reader = feeder.reader
         self.storage_bytes = 0
         """Read by other processes, for what was handed over."""
-        self._fed: Iterator[Fed] = reading(feeding, feeder, self.walk)
-        head = run.head()
-        begun = run.begun(attempt.number)
-        self.writer: RankWriter | Unrecorded = (
-            Unrecorded()
-            if not records
-            else RankWriter.open(
-                run.layout,
-                run_id=run.run_id,
-                attempt=attempt.number,
-                rank=rank,
-                first_step=attempt.fork_step,
-                microbatch_size=attempt.geometry.microbatch_size,
-                digests={"plan": begun.plan, "attempt": begun.attempt_digest},
-                head=(head.number, head.sha256),
-                clock=_now,
-                fsync=fsync,
-                fence=fence(run, attempt.number),
-                background=background,
-                record=None if judge is None else judge.record,
-            )
-        )
-        try:
-            kept = keeping if records else Keeping.read("none", None, None, None)
-            self.keeper = kept.keeper(run, attempt, rank=rank, policy=policy, clock=_now, background=background)
-        except BaseException:
-            self.writer.close(seal=False)
-            raise
         self._watch = None if judge is None or not records else HaltWatch(run.layout, attempt.number)
         self._account = Account.empty(0 if judge is None else len(judge.policy.rules))
         self._uncounted: list[Judged] = []
@@ -153,13 +126,48 @@ class Walking:
         """This rank's part of the step in hand, for rules over batches; empty where the policy has none."""
         self.next_step = steps.next_delivered(attempt.fork_step)
         self._steps = steps
-        # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
-        self._let_go = weakref.finalize(self, self.writer.close, seal=False)
-        self._let_go.atexit = False
-        self._tidying = Tidying(run, attempt.number, background=background) if records and rank == 0 else None
         self._pid = os.getpid()
         self._closed = False
         self._failure: BaseException | None = None
+        self._fed: Iterator[Fed] = reading(feeding, feeder, self.walk)
+        # Workers read from now on: whatever keeps the rest from being opened ends them, and not the garbage collector.
+        with ExitStack() as opened:
+            opened.callback(self._end_reading)
+            self.writer = self._writer(fsync=fsync, background=background) if records else Unrecorded()
+            opened.callback(self.writer.close, seal=False)
+            kept = keeping if records else Keeping.read("none", None, None, None)
+            self.keeper = kept.keeper(run, attempt, rank=rank, policy=policy, clock=_now, background=background)
+            opened.callback(self.keeper.close)
+            self._tidying = Tidying(run, attempt.number, background=background) if records and rank == 0 else None
+            opened.pop_all()
+        # Who drops a loader without closing it leaves the record as a kill does: frames, and no file held open.
+        self._let_go = weakref.finalize(self, self.writer.close, seal=False)
+        self._let_go.atexit = False
+
+    def _writer(self, *, fsync: Fsync, background: bool) -> RankWriter | Unrecorded:
+        run, attempt = self.run, self.attempt
+        head, begun = run.head(), run.begun(attempt.number)
+        return RankWriter.open(
+            run.layout,
+            run_id=run.run_id,
+            attempt=attempt.number,
+            rank=self.rank,
+            first_step=attempt.fork_step,
+            microbatch_size=attempt.geometry.microbatch_size,
+            digests={"plan": begun.plan, "attempt": begun.attempt_digest},
+            head=(head.number, head.sha256),
+            clock=_now,
+            fsync=fsync,
+            fence=fence(run, attempt.number),
+            background=background,
+            record=None if self.judge is None else self.judge.record,
+        )
+
+    def _end_reading(self) -> None:
+        close: Callable[[], None] | None = getattr(self._fed, "close", None)
+        if close is not None:
+            close()
+        self.reader.close()
 
     def next(self) -> Fed | None:
         """Record the next microbatch and hand it over; None at the end.
@@ -292,10 +300,7 @@ class Walking:
             self.keeper.close()
             return
         try:
-            close: Callable[[], None] | None = getattr(self._fed, "close", None)
-            if close is not None:
-                close()
-            self.reader.close()
+            self._end_reading()
         finally:
             try:
                 self.writer.close()

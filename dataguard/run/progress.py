@@ -16,6 +16,8 @@ class Progress:
     """Where a rank of an attempt stands."""
 
     attempt: int
+    records: bool = True
+    """Whether this process records for the rank; False where another one of its replica does."""
     step: int | None = None
     """The newest step of which something was handed over, counted from 0; None before the first."""
     num_microbatches: int = 0

@@ -65,6 +65,8 @@ class Standing:
             if rank not in (None, loader.rank):
                 raise UsageError(f"rank {rank} was given, and the loader is that of rank {loader.rank}")
             run = loader.run  # its progress is kept there
+            if not getattr(loader, "records", True):
+                raise _not_here(loader.rank)
         self.run = run
         self.notes: tuple[str, ...] = ()
         """What an engineer should know."""
@@ -88,9 +90,19 @@ class Standing:
         return 0 if group is None else dist.get_rank(group)
 
     def settle(self) -> int:
-        """The rank, for good: something is written for it."""
-        self._rank = self.rank
-        return self._rank
+        """The rank, for good: something is written for it.
+
+        Raises
+        ------
+        UsageError
+            Another process of the replica logs for the rank.
+        """
+        rank = self.rank
+        progress = self.run.progress.get(rank)
+        if progress is not None and not progress.records:
+            raise _not_here(rank)
+        self._rank = rank
+        return rank
 
     @property
     def progress(self) -> Progress | None:
@@ -244,6 +256,15 @@ class Standing:
         if difference == -1:
             return "if the trainer asks for the next batch before it logs the last, Monitor(..., ahead=1)"
         return "the trainer must count as the loader does, from the state that was loaded on"
+
+
+def _not_here(rank: int) -> UsageError:
+    """Two processes that log for one rank would write over each other; the one that records has all of it."""
+    return UsageError(
+        f"this process does not log for rank {rank}: another one of its replica records, and logs",
+        allowed="one monitor for each data-parallel rank, where loader.records is true",
+        todo="make a Monitor, and watch a model with it, where loader.records is true alone",
+    )
 
 
 def _counted(num_microbatches: int) -> str:

@@ -257,3 +257,30 @@ def test_a_source_that_nobody_placed_is_refused_before_an_attempt_begins(tmp_pat
     with pytest.raises(UsageError, match="--root"):
         next(loader)
     assert not len(run.attempts())
+
+
+def test_who_reads_ahead_is_ended_where_the_record_cannot_be_opened(tmp_path, documents) -> None:
+    run = make_run(tmp_path / "run", documents, lanes=4)
+    ended = []
+
+    def reading(_feeding, feeder, planned):
+        def read():
+            try:
+                for each in planned:
+                    yield feeder.feed(each)
+            finally:
+                ended.append(True)
+
+        reader = read()
+        next(reader)  # under way, as workers are from the start
+        kept.append(reader)
+        return reader
+
+    kept: list[object] = []
+    seals = run.layout.seals(1, 0)
+    seals.parent.mkdir(parents=True)
+    seals.touch()
+    loader = open_loaders(run, microbatch_size=8, steps=2, reading=reading)[0]
+    with pytest.raises(WriterConflict, match="has had its writer"):
+        next(loader)
+    assert ended == [True], "and not only once it is collected: it is kept here"

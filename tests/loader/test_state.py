@@ -102,6 +102,13 @@ def test_a_state_taken_before_a_fork_says_where_it_forks(run, unbroken, parent) 
     assert deliver(run, microbatch_size=8, state=state, steps=2) == {3: unbroken[3], 4: unbroken[4]}
 
 
+def test_a_fresh_run_told_to_begin_at_step_0_has_the_state_of_a_fresh_start(run, unbroken) -> None:
+    loader = open_loaders(run, microbatch_size=8, from_step=0)[0]
+    state = loader.state()
+    assert (state.attempt, state.next_step) == (0, 0)
+    assert deliver(run, microbatch_size=8, state=state, steps=1) == {0: unbroken[0]}
+
+
 def test_a_run_with_attempts_wants_to_be_told_where_to_go_on(run) -> None:
     deliver(run, microbatch_size=8, steps=2)
     loader = open_loaders(run, microbatch_size=8)[0]

@@ -551,3 +551,33 @@ def test_forked_children_never_write(run: Run, loader: Loader, monkeypatch: pyte
     device.release()
     monitor.close()
     assert logged(run) == [(0, 1.0)]
+
+
+def test_a_process_that_does_not_record_logs_nothing_for_the_rank_of_the_one_that_does(run: Run) -> None:
+    (loader,) = open_loaders(run, microbatch_size=4, steps=1, peers=_Peer())
+    recording = Loader(Run.open(run.path), geometry=loader.geometry, launch_id="one", steps=1, num_threads=0)
+    with recording, loader:
+        recording.take_step()
+        loader._request["launch_id"] = "one"
+        loader.take_step()
+        shared, first = Monitor(run), Monitor(recording.run)
+        with shared, first:
+            for told in (lambda: shared.log(0, loss=1.0), lambda: shared.record(0, {"loss": 1.0})):
+                with pytest.raises(UsageError, match="another one of its replica records"):
+                    told()
+            first.log(0, loss=2.0)
+    assert logged(run) == [(0, 2.0)]
+    with pytest.raises(UsageError, match="another one of its replica records"):
+        Monitor(run, loader=SimpleNamespace(run=run, rank=0, records=False))
+
+
+class _Peer:
+    """The second process of a replica, the first of which has begun the attempt."""
+
+    name, records, device = "process 1 of the replica of rank 0", False, None
+
+    def gather(self, value: object) -> list[object]:
+        return [value]
+
+    def broadcast(self, value: object) -> object:
+        return None
