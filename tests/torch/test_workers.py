@@ -57,6 +57,8 @@ def gone(pids: list[int]) -> bool:
     ("num_workers", "start_method", "prefetch_factor", "persistent_workers"),
     [
         (1, "forkserver", 1, True),
+        (1, "fork", 14, False),
+        (2, "fork", 8, True),
         (3, "forkserver", 3, False),
         (8, "fork", 2, True),
         (3, "fork", 1, False),
