@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,9 +18,10 @@ from dataguard.cli.options import (
     rank_option,
     run_argument,
 )
-from dataguard.errors import AnswerNo, InputError, UsageError
+from dataguard.errors import AnswerNo, InputError, NotInRun, UsageError
 
 if TYPE_CHECKING:
+    from dataguard.run.logs import TrainingLog
     from dataguard.run.telemetry_import import TelemetryImported
 
 __all__ = ["telemetry"]
@@ -90,10 +91,16 @@ def import_(
 
     opened = Run.open(run)
     codes = {0}
+    logs: Iterable[TrainingLog] = (read_log(file, step_column=step_column) for file in files)
+    if len(files) > 1 and names:
+        # A name that none of them has is refused before anything of any is written.
+        logs = list(logs)
+        unknown = sorted(names.keys() - {name for log in logs for name in log.names})
+        if unknown:
+            raise NotInRun(f"none of the logs has {', '.join(map(repr, unknown))}", todo="check --map as it was typed")
 
     def answers() -> Iterator[TelemetryImported]:
-        for file in files:
-            log = read_log(file, step_column=step_column)
+        for log in logs:
             given = names if len(files) == 1 else {name: kept for name, kept in names.items() if name in log.names}
             answer = import_log(
                 opened, log, attempt=attempt, rank=rank, names=given, first_label=first_label, dry_run=dry_run

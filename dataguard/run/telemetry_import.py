@@ -144,7 +144,7 @@ def import_log(
     NotInRun
         The run has no such attempt (or none), or the log no such name.
     GeometryError
-        An attempt has no such rank.
+        An attempt that delivered steps of the log has no such rank.
     UsageError
         A name that was given cannot be kept, or two would become one.
     RunDamaged
@@ -160,14 +160,22 @@ def import_log(
     taken, left_out = _names(log, wide, naming.names, names or {})
     points = _points(wide, [naming.names.get(name, name) for name in taken], label)
     undelivered = np.ones(len(points), np.bool_)
-    attempts = []
+    owned: list[tuple[int, _Points]] = []
     for each, first, stop in owned_steps(chain):
-        each.geometry.check_rank(rank)
         end = reached_by_any(run, each.number)
         own = _delivered(run, each.number, points.steps, first, end if stop is None else min(stop, end))
         undelivered &= ~own
         if own.any():
-            attempts.append(_import_into(run, each.number, rank, points.chosen(own), dry_run=dry_run))
+            each.geometry.check_rank(rank)
+            owned.append((each.number, points.chosen(own)))
+    if not owned:
+        chain[-1].geometry.check_rank(rank)
+    # Whatever can be refused is refused before anything is written.
+    found = [_new_points(run, number, rank, its) for number, its in owned]
+    attempts = [
+        _imported(run, number, rank, its, *new, dry_run=dry_run)
+        for (number, its), new in zip(owned, found, strict=True)
+    ]
     lost = points.steps[undelivered] + label
     return TelemetryImported(
         run=str(run.path),
@@ -234,7 +242,8 @@ def _delivered(run: Run, attempt: int, steps: NDArray[np.int64], first: int, sto
     return inside
 
 
-def _import_into(run: Run, attempt: int, rank: int, points: _Points, *, dry_run: bool) -> ImportedAttempt:
+def _new_points(run: Run, attempt: int, rank: int, points: _Points) -> tuple[NDArray[np.bool_], int]:
+    """Which points are new there, and how many are there already."""
     span = (int(points.steps.min()), int(points.steps.max()) + 1)
     rows = read_telemetry(run.layout, attempt, [rank], steps=span, run_id=run.run_id)
     rows = rows[rows["slot"] < 0]
@@ -252,6 +261,12 @@ def _import_into(run: Run, attempt: int, rank: int, points: _Points, *, dry_run:
             num_present += 1
         elif (step, name) not in own:
             new[place] = True
+    return new, num_present
+
+
+def _imported(
+    run: Run, attempt: int, rank: int, points: _Points, new: NDArray[np.bool_], num_present: int, *, dry_run: bool
+) -> ImportedAttempt:
     fresh = points.chosen(new)
     file = None if dry_run or not len(fresh) else _write(run, attempt, rank, fresh)
     return ImportedAttempt(
@@ -259,7 +274,7 @@ def _import_into(run: Run, attempt: int, rank: int, points: _Points, *, dry_run:
         num_new=len(fresh),
         num_present=num_present,
         num_overruled=len(points) - num_present - len(fresh),
-        steps=(run.label(span[0]), run.label(span[1])),
+        steps=(run.label(int(points.steps.min())), run.label(int(points.steps.max()) + 1)),
         file=file,
     )
 

@@ -161,6 +161,31 @@ def test_names_that_cannot_be_kept_are_told(run: Path, capfd: Capture) -> None:
     assert (answer["left_out"], answer["num_new"], answer["num_present"]) == ([], 1, 2)
 
 
+def test_what_is_refused_is_refused_before_anything_is_written(run: Path, capfd: Capture) -> None:
+    csv("a.csv", range(1, 71))
+    csv("b.csv", range(1, 5))
+    # Attempt 1 has 2 ranks, attempt 2 (from label 36 on) has 4, attempt 3 has 2.
+    text(capfd, "import", "run", "a.csv", "--attempt", "2", "--rank", "3", code=2)
+    text(capfd, "import", "run", "a.csv", "b.csv", "--map", "typo=x", code=2)
+    damaged = open_telemetry(Run.open(run), 3, 0, fenced=False)
+    damaged.append(telemetry_records(30, ["loss"], [1.0], time_ns=1))
+    damaged.close()
+    path = Run.open(run).layout.telemetry(3, 0)
+    good = path.read_bytes()
+    path.write_bytes(good[:4200] + bytes([good[4200] ^ 1]) + good[4201:])
+    text(capfd, "import", "run", "a.csv", code=3)
+    path.write_bytes(good)
+    assert [telemetry_ranks(Run.open(run).layout, attempt) for attempt in (1, 2, 3)] == [[], [], [0]]
+
+
+def test_a_rank_that_only_some_attempts_have_can_be_imported_where_it_was(run: Path, capfd: Capture) -> None:
+    csv("late.csv", range(36, 71))
+    (answer,) = asked(capfd, "import", "run", "late.csv", "--attempt", "2", "--rank", "3")
+    assert [each["attempt"] for each in answer["attempts"]] == [2]
+    csv("none.csv", range(900, 910))
+    text(capfd, "import", "run", "none.csv", "--attempt", "2", "--rank", "9", code=2)
+
+
 def test_what_brings_nothing_ends_with_1_and_what_cannot_be_read_with_3(run: Path, capfd: Capture) -> None:
     csv("late.csv", range(1000, 1010))
     csv("good.csv", range(1, 5))

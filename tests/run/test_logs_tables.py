@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from dataguard.errors import InputError, NotInRun, UsageError
 from dataguard.run.logs import TrainingLog, read_log, telemetry_names
 from dataguard.run.logs.log import LogRows
+from dataguard.run.logs.opening import LogFile
 
 NAN = math.nan
 
@@ -299,3 +302,31 @@ def test_names_are_known_by_their_usual_spellings_and_never_guessed(tmp_path: Pa
         log.renamed({"trl": "norm"})
     with pytest.raises(NotInRun, match="has no 'loss'"):
         log.series("loss")
+
+
+def test_a_column_may_be_called_as_a_number_is_written(tmp_path: Path) -> None:
+    log = log_of(tmp_path, "step,NaN,1e3,loss\n1,2,3,4\n2,3,4,5\n")
+    assert log.names == ("NaN", "1e3", "loss")
+    assert series(log, "NaN") == [(1, 2), (2, 3)]
+
+
+def test_what_can_be_read_only_once_is_refused_as_that(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is no file"):
+        read_log(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is no file"):
+        read_log("/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def test_a_little_that_unpacks_to_much_is_never_held_as_a_whole(tmp_path: Path, kind: str) -> None:
+    packer = zlib.compressobj(wbits=31) if kind == "gzip" else zstandard.ZstdCompressor().compressobj()
+    content = packer.compress(b"step,loss\n1,2\n")
+    zeros = bytes(1 << 24)
+    for _ in range(8):
+        content += packer.compress(zeros)
+    (tmp_path / "log").write_bytes(content + packer.flush())
+    sizes = [len(chunk) for chunk in LogFile(tmp_path / "log").chunks()]
+    assert sum(sizes) == 14 + (8 << 24)
+    assert max(sizes) <= 1 << 25
+    assert [(number, len(line)) for number, line in LogFile(tmp_path / "log").lines()] == [(1, 9), (2, 3), (3, 1 << 24)]

@@ -180,3 +180,22 @@ def test_every_real_log_is_read_to_its_last_line(shared: Path) -> None:
     assert norms[9025] == 2.02
     mixtral = points(read_log(folder / "megatron_mixtral_8x7b.json.gz"), "lm loss")
     assert round(mixtral[4055], 3) == 5.115
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " iteration {step}/ 100 | lm loss: 1.0 |",
+        " validation loss at iteration {step} | lm loss value: 1.0 |",
+        "s:{step} trl:1.0",
+        "step {step}/9 | loss 1.0 | norm 1.0 |",
+        "step:{step}/9 train_loss:1.0",
+        "iter {step}: loss 1.0, time 3ms",
+        "step {step}: train loss 1.0, val loss 1.0",
+        "step: {step}  loss: 1.0",
+    ],
+)
+def test_a_step_of_more_digits_than_any_has_is_told(tmp_path: Path, line: str) -> None:
+    log = log_of(tmp_path, line.format(step="1" * 5000), line.format(step=7))
+    assert log.steps.tolist() == [7]
+    assert [(problem.kind, problem.count, problem.first_line) for problem in log.problems] == [("without_step", 1, 1)]

@@ -79,11 +79,9 @@ def read_delimited(file: LogFile, rows: LogRows, *, delimiter: str, wanted: str 
         line = reader.line_num
         if not any(cell.strip() for cell in cells):
             continue
-        if step_of(cells[0]) is None and _is_header(cells, table, wanted):
+        if table is None or (step_of(cells[0]) is None and _is_header(cells, table, wanted)):
+            # The first line was found to be a header (`delimiter_of`), whatever else stands in it: "NaN" is a name.
             table = _checked(_Table(cells, wanted), file)
-            continue
-        if table is None:
-            rows.problem("unparsed", line, "a row before any header")
             continue
         if len(cells) != len(table.cells):
             rows.problem("unparsed", line, f"{len(cells)} cells where the header names {len(table.cells)}")
@@ -125,9 +123,9 @@ def tell_texts(rows: LogRows, texts: dict[str, tuple[int, int, str]], numeric: s
             rows.problem("value", line, f"{name} is {text!r}", count=count)
 
 
-def _is_header(cells: Sequence[str], table: _Table | None, wanted: str | None) -> bool:
+def _is_header(cells: Sequence[str], table: _Table, wanted: str | None) -> bool:
     stripped = [cell.strip() for cell in cells]
-    if table is not None and stripped == table.cells:
+    if stripped == table.cells:
         return True
     named = wanted in stripped if wanted is not None else step_column(stripped) is not None
     return named and not any(number_of(cell) is not None for cell in stripped)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from dataguard.run.logs.numbers import number_of
+from dataguard.run.logs.numbers import number_of, printed_step
 from dataguard.run.logs.text import Parsed
 
 __all__ = ["lead", "parse"]
@@ -35,9 +35,9 @@ def parse(line: str) -> Parsed | None:
         pairs = [field.partition(":") for field in found[2].split()]
         values = {name: number_of(text) for name, _, text in pairs}
         points = {name: value for name, value in values.items() if value is not None}
-        return (int(found[1]), points) if len(points) == len(pairs) else None
+        return (printed_step(found[1]), points) if len(points) == len(pairs) else None
     found = _PRINTED.fullmatch(line)
-    return None if found is None else _printed(int(found[1]), found[2])
+    return None if found is None else _printed(printed_step(found[1]), found[2])
 
 
 def _printed(step: int, fields: str) -> Parsed | None:

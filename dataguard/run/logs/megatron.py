@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from dataguard.run.logs.numbers import number_of
+from dataguard.run.logs.numbers import number_of, printed_step
 from dataguard.run.logs.text import Parsed
 
 __all__ = ["lead", "parse"]
@@ -31,9 +31,9 @@ def parse(line: str) -> Parsed | None:
     """
     found = _TRAINING.search(line)
     if found is not None:
-        return _with_points(int(found[1]), "", found[2])
+        return _with_points(printed_step(found[1]), "", found[2])
     found = _VALIDATION.search(line)
-    return None if found is None else _with_points(int(found[2]), f"{found[1]} ", found[3])
+    return None if found is None else _with_points(printed_step(found[2]), f"{found[1]} ", found[3])
 
 
 def _with_points(step: int, prefix: str, fields: str) -> Parsed | None:

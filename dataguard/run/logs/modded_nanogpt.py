@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from dataguard.run.logs.numbers import number_of
+from dataguard.run.logs.numbers import number_of, printed_step
 from dataguard.run.logs.text import Parsed
 
 __all__ = ["lead", "parse"]
@@ -37,15 +37,15 @@ def parse(line: str) -> Parsed | None:
         pairs = [field.partition(":") for field in found[2].split()]
         prefix = "val " if any(name == "val_loss" for name, _, _ in pairs) else ""
         named = [(name if name.endswith("loss") else prefix + name, text) for name, _, text in pairs]
-        return _checked(int(found[1]), [(name, text.removesuffix("ms")) for name, text in named])
+        return _checked(printed_step(found[1]), [(name, text.removesuffix("ms")) for name, text in named])
     found = _ITERATION.fullmatch(line)
     if found is not None:
         fields = [_FIELD.fullmatch(field) for field in found[2].split(",")]
-        return _checked(int(found[1]), [(field[1], field[2]) if field else ("", "") for field in fields])
+        return _checked(printed_step(found[1]), [(field[1], field[2]) if field else ("", "") for field in fields])
     found = _EVALUATION.fullmatch(line)
     if found is None:
         return None
-    return _checked(int(found[1]), [("eval train loss", found[2]), ("eval val loss", found[3])])
+    return _checked(printed_step(found[1]), [("eval train loss", found[2]), ("eval val loss", found[3])])
 
 
 def _checked(step: int, pairs: list[tuple[str, str]]) -> Parsed | None:

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any
 
-__all__ = ["number_of", "step_of"]
+__all__ = ["number_of", "printed_step", "step_of"]
 
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
@@ -63,3 +63,12 @@ def step_of(value: Any) -> int | None:
         return int(value.strip())
     number = number_of(value)
     return int(number) if number is not None and number.is_integer() else None
+
+
+def printed_step(digits: str) -> int:
+    """The step that a line of digits is; -1, which is no step, for more of them than any step has.
+
+    >>> printed_step("0250"), printed_step("9" * 5000)
+    (250, -1)
+    """
+    return int(digits) if _WHOLE.fullmatch(digits) else -1

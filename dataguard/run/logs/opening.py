@@ -20,6 +20,9 @@ __all__ = ["LogFile"]
 
 _CHUNK_BYTES = 1 << 18
 _MOST_CHARACTERS = 1 << 24  # of one line; what is longer is no line of a log
+_GZIP_BYTES, _ZSTD_BYTES = 1 << 14, 1 << 10
+"""Decompressed at once. A byte of gzip may be 1 KiB of content, four bytes of zstd 128 KiB: this is 16 or 32 MiB."""
+_MOST_WINDOW_BYTES = 1 << 27
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -30,12 +33,18 @@ class LogFile:
     Raises
     ------
     UsageError
-        There is no such file.
+        There is no such file, or it is one that can be read only once (a pipe), or a folder.
     InputError
         It cannot be read, or its compressed bytes are damaged (from the methods that read).
     """
 
     def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_file():
+            raise UsageError(
+                f"{path} is no file",
+                found="a pipe, a device or a folder",
+                todo="save what comes out of it as a file first",
+            )
         self.path = path
         self.torn = False
         """Whether compressed bytes ended too early, known once everything was read."""
@@ -48,9 +57,9 @@ class LogFile:
             with self.path.open("rb") as file:
                 raw = iter(lambda: file.read(_CHUNK_BYTES), b"")
                 if self._head.startswith(_GZIP):
-                    yield from self._gunzip(raw)
+                    yield from self._gunzip(_slices(raw, _GZIP_BYTES))
                 elif self._head.startswith(_ZSTD):
-                    yield from self._unzstd(raw)
+                    yield from self._unzstd(_slices(raw, _ZSTD_BYTES))
                 else:
                     yield from raw
         except FileNotFoundError:
@@ -71,14 +80,17 @@ class LogFile:
         """Each line with its number, counted from 1, without its end; invalid bytes show as U+FFFD."""
         encoding = "utf-16" if self.head(2) in _UTF16 else "utf-8-sig"
         decoder = codecs.getincrementaldecoder(encoding)("replace")
-        number, rest = 0, ""
+        number, parts, length = 0, list[str](), 0
         for chunk in self.chunks():
-            *whole, rest = (rest + decoder.decode(chunk)).split("\n")
-            for line in whole:
+            first, *others = decoder.decode(chunk).split("\n")
+            for other in others:
                 number += 1
-                yield number, line.removesuffix("\r")
-            rest = rest[:_MOST_CHARACTERS]
-        rest += decoder.decode(b"", final=True)
+                yield number, _joined(parts, first).removesuffix("\r")
+                parts, length, first = [], 0, other
+            if length < _MOST_CHARACTERS:
+                parts.append(first)
+                length += len(first)
+        rest = _joined(parts, decoder.decode(b"", final=True))
         if rest:
             yield number + 1, rest
 
@@ -104,7 +116,7 @@ class LogFile:
             self.torn = True
 
     def _unzstd(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES)
         frame = decompressor.decompressobj()
         try:
             for data in raw:
@@ -116,3 +128,13 @@ class LogFile:
         except zstandard.ZstdError as error:
             raise InputError(f"{self.path} is damaged zstd", found=str(error)) from error
         self.torn = not frame.eof
+
+
+def _slices(chunks: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
+    for chunk in chunks:
+        for at in range(0, len(chunk), num_bytes):
+            yield chunk[at : at + num_bytes]
+
+
+def _joined(parts: list[str], last: str) -> str:
+    return "".join([*parts, last])[:_MOST_CHARACTERS] if parts else last

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from dataguard.run.logs.log import LogRows
-from dataguard.run.logs.numbers import number_of, step_of
+from dataguard.run.logs.numbers import number_of, printed_step, step_of
 from dataguard.run.logs.opening import LogFile
 from dataguard.run.logs.text import Parsed
 
@@ -36,7 +36,7 @@ def parse(line: str) -> Parsed | None:
         value = number_of(_UNIT.sub("", text))
         if value is not None:
             points[name] = value
-    return (int(found[1]), points) if "loss" in points or "global_avg_loss" in points else None
+    return (printed_step(found[1]), points) if "loss" in points or "global_avg_loss" in points else None
 
 
 def is_pair(line: str) -> bool:
