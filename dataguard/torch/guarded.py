@@ -59,17 +59,6 @@ class Guarded:
         fsync: Fsync,
         join_timeout_seconds: float,
     ) -> None:
-        for name, value, least in (
-            ("accumulate", accumulate, 1),
-            ("batch_size", batch_size, 1),
-            ("start_step", None if callable(start_step) else start_step, 0),
-            ("store_budget_bytes", store_bounds[0], 1),
-            ("store_queue_bytes", store_bounds[1], 1),
-        ):
-            if value is not None and value < least:
-                raise UsageError(f"{name} {value} cannot be", allowed=f"at least {least}")
-        if by not in (None, "index", "order"):
-            raise UsageError(f"by={by!r} is not known", allowed="'index' or 'order'")
         if isinstance(dataloader, Guarded):
             raise UsageError("this loader is guarded already", todo="guard it once, outermost")
         if by == "index" and not is_indexed(dataloader):
@@ -131,6 +120,7 @@ class Guarded:
                     walk = self._walk = self._begin(batch, rows)
                 self._address = walk.hand_over(batch, rows, began)
                 yield batch
+                del batch  # the trainer alone keeps it while the next one is made
         finally:
             source.close()
         if self._walk is not None:
@@ -138,9 +128,12 @@ class Guarded:
 
     def _unjudged(self) -> Any:
         """Generator of batches with their rows, as the loader gives them."""
-        if self._watch is not None:
-            return self._watch.batches()
-        return ((batch, None) for batch in self.dataloader)
+        return self._in_order() if self._watch is None else self._watch.batches()
+
+    def _in_order(self) -> Iterator[tuple[Any, None]]:
+        for batch in self.dataloader:
+            yield batch, None
+            del batch  # as above
 
     def _begin(self, batch: Any, rows: Any) -> Walk:
         size = self._beginning.agreed_size(self._batch_size, batch, rows, self._naming)

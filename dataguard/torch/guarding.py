@@ -13,14 +13,16 @@ No plan is needed. Nothing can be moved or withheld, since the loader's own samp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dataguard.errors import UsageError
 from dataguard.run.policies import GateChoice
 from dataguard.run.run import Run
 from dataguard.run.store_rule import StoreRule
 from dataguard.run.writer import Fsync
+from dataguard.torch.asked import check_at_least
 from dataguard.torch.guarded import Guarded
 from dataguard.torch.guarding_judge import Naming
 
@@ -120,6 +122,21 @@ def guard(
     >>> print(guarded.address, guarded.replay(1).status)
     step 2, rank 0, microbatch 0 exact
     """
+    _check(
+        dataloader,
+        words={
+            "by": (by, (None, "index", "order")),
+            "first_label": (first_label, (0, 1)),
+            "fsync": (fsync, ("each", "seal")),
+        },
+        numbers={
+            "accumulate": (accumulate, 1),
+            "batch_size": (batch_size, 1),
+            "start_step": (None if callable(start_step) else start_step, 0),
+            "store_budget_bytes": (store_budget_bytes, 1),
+            "store_queue_bytes": (store_queue_bytes, 1),
+        },
+    )
     return Guarded(
         dataloader,
         run,
@@ -139,3 +156,24 @@ def guard(
         fsync=fsync,
         join_timeout_seconds=join_timeout_seconds,
     )
+
+
+def _check(
+    dataloader: Any,
+    *,
+    words: Mapping[str, tuple[Any, tuple[Any, ...]]],
+    numbers: Mapping[str, tuple[Any, int]],
+) -> None:
+    """UsageError where an argument cannot be, before anything is written: each word with what it may be, each number
+    with the least that it may be.
+    """
+    if not (hasattr(dataloader, "__iter__") or hasattr(dataloader, "__getitem__")):
+        raise UsageError(
+            f"what was given, {type(dataloader).__name__}, gives no batches",
+            allowed="a DataLoader, or any iterable of batches",
+        )
+    for name, (value, allowed) in words.items():
+        if isinstance(value, bool) or value not in allowed:
+            shown = " or ".join(repr(each) for each in allowed if each is not None)
+            raise UsageError(f"{name}={value!r} cannot be", allowed=shown)
+    check_at_least(**{name: number for name, number in numbers.items() if number[0] is not None})

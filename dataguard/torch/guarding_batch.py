@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dataguard.core.tensors import Tensors
 from dataguard.errors import UsageError
 
-__all__ = ["find_tensors", "num_samples_of", "rows_digest", "sample_digests"]
+__all__ = ["find_tensors", "is_one_sample", "num_samples_of", "rows_digest", "sample_digests"]
 
 _WHOLE = "batch"
 
@@ -83,9 +83,16 @@ def _shown(batch: Any) -> str:
 
 def num_samples_of(tensors: Mapping[str, torch.Tensor], tokens: str | None) -> int:
     """Samples of a batch that comes without indices: the first dimension of its tokens, else of its first tensor."""
+    if is_one_sample(tensors, tokens):
+        return 1
     first = next(iter(tensors.values()))
     told = first if tokens is None else tensors[tokens]
     return int(told.shape[0]) if told.ndim else 1
+
+
+def is_one_sample(tensors: Mapping[str, torch.Tensor], tokens: str | None) -> bool:
+    """Whether what comes without indices is no batch but a sample: its tokens are one sequence."""
+    return tokens is not None and tensors[tokens].ndim == 1
 
 
 def rows_digest(rows: NDArray[np.int64]) -> bytes:
@@ -109,6 +116,8 @@ def sample_digests(tensors: Tensors, num_samples: int, *, whole: bool) -> list[b
     whole
         The batch is one sample and is not cut. Where no tensor can be cut, each sample stands for all of them.
     """
+    if not num_samples:
+        return []
     names = sorted(tensors)
     cut = [] if whole else [name for name in names if tensors[name].shape[:1] == (num_samples,)]
     heads, parts = [], []

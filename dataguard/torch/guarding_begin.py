@@ -143,7 +143,7 @@ class Beginning:
                 found=f"a first batch of {own} samples on rank {self.place.rank}",
                 todo="give batch_size, the most samples that a batch holds",
             )
-        return own if self.place.peers is None else max(self.place.peers.gather(own))
+        return max(1, own if self.place.peers is None else max(self.place.peers.gather(own)))
 
     def begin(
         self,
@@ -159,6 +159,9 @@ class Beginning:
         geometry = Geometry(world_size=place.world_size, microbatch_size=batch_size)
         if state is not None and state.attempt == 0:
             state, start_step = None, None  # taken before the first batch: a fresh start
+        if start_step and state is None:
+            with place.announcing():
+                _require_recorded(run, start_step)
 
         def asked(launch_id: str) -> AttemptRequest:
             return AttemptRequest(
@@ -185,6 +188,17 @@ class Beginning:
             join_timeout_seconds=self._join_timeout_seconds,
         )
         return all_or_none(place.peers, lambda: walk(run, attempt, place.rank), what="open its record", undo=Walk.close)
+
+
+def _require_recorded(run: Run, start_step: int) -> None:
+    """Refuse to go on, in a run of which nothing is recorded, from a step that a trainer says it has come to."""
+    if not len(run.attempts()):
+        raise AttemptError(
+            f"the trainer goes on after {start_step:,} steps, and the run at {run.path} has recorded none of them",
+            allowed="a run that was recorded from its first step on",
+            todo="give guard() the folder of that run; where there is none, leave start_step out: steps of the record "
+            "then count from the first batch that is guarded",
+        )
 
 
 def _require_same(run: Run, plan: Plan) -> None:

@@ -189,6 +189,7 @@ class IndexWatch:
             batch = next(source, _END)
         if batch is not _END:
             self._recorder.begin_at(self._first_entry())
+        self._iterator = None  # whoever keeps it keeps workers that the trainer has let go of
         num_rows, own = self.num_rows, self._recorder.newest
         while batch is not _END:
             if self._recorder.newest is not own:
@@ -198,6 +199,7 @@ class IndexWatch:
                     todo="guard a loader of its own for each",
                 )
             yield batch, self._rows(self._recorder.take(), num_rows)
+            batch = None  # the trainer alone keeps it while the next one is made
             batch = next(source, _END)
 
     @contextmanager

@@ -108,7 +108,7 @@ def token_counts_of(
 ) -> NDArray[np.int64]:
     """Tokens of each sample that count, int64, shape (n,); 0 where the batch has no ids that are known by name."""
     path = naming.found(naming.tokens, tensors)
-    if path is None or not (whole or tensors[path].shape[:1] == (num_samples,)):
+    if path is None or not num_samples or not (whole or tensors[path].shape[:1] == (num_samples,)):
         return np.zeros(num_samples, np.int64)
     num_tokens = tensors[path].numel() // num_samples
     return _lengths(_counts(tensors, naming, tensors[path]), num_samples, num_tokens)

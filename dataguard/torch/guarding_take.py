@@ -17,7 +17,7 @@ from dataguard.core.tensors import tensors_digest
 from dataguard.gate.judged import Judged
 from dataguard.plan.slots import SlotStatus
 from dataguard.run.judging import Judge
-from dataguard.torch.guarding_batch import find_tensors, num_samples_of, rows_digest, sample_digests
+from dataguard.torch.guarding_batch import find_tensors, is_one_sample, num_samples_of, rows_digest, sample_digests
 from dataguard.torch.guarding_judge import (
     Naming,
     can_mask,
@@ -59,12 +59,13 @@ def take(
     rows
         Indices of its samples; None where it comes without, and rows are ordinals from `first_row` on.
     whole
-        The batch is one sample.
+        The batch is one sample; what comes without indices says so itself.
     """
     tensors = find_tensors(batch)
     tokens = naming.found(naming.tokens, tensors)
     if rows is None:
         num_samples = num_samples_of(tensors, tokens)
+        whole = whole or is_one_sample(tensors, tokens)
         rows = np.arange(first_row, first_row + num_samples, dtype=np.int64)
     else:
         num_samples = len(rows)
@@ -72,7 +73,7 @@ def take(
     digests = sample_digests(named, num_samples, whole=whole)
     status = np.zeros(num_samples, np.uint8)
     judged, unmasked = None, False
-    if judge is not None:
+    if judge is not None and num_samples:
         judged, lengths = judged_tokens(judge, tensors, naming, num_samples, whole=whole)
         masks = masks_of(judged)
         if masks:

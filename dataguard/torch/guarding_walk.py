@@ -200,14 +200,16 @@ class Walk:
     def hand_over(self, batch: Any, rows: NDArray[np.int64] | None, began: float) -> Address:
         """Record a batch; when this returns it may be handed over. `began` is when the trainer began to wait."""
         try:
-            address = self._hand_over(batch, rows)
+            address, num_samples = self._hand_over(batch, rows)
         except BaseException as error:
             self._failure = error
             raise
-        self.progress.handed_over(address.step, time.perf_counter() - began)
+        short = None if num_samples == self.attempt.geometry.microbatch_size else num_samples
+        self.progress.handed_over(address.step, time.perf_counter() - began, num_samples=short)
         return address
 
-    def _hand_over(self, batch: Any, rows: NDArray[np.int64] | None) -> Address:
+    def _hand_over(self, batch: Any, rows: NDArray[np.int64] | None) -> tuple[Address, int]:
+        """Its address, and how many samples it has."""
         address, size = self.address, self.attempt.geometry.microbatch_size
         slot = self.rank * self._share + self._microbatch * size
         first_position = self._first + (address.step - self.attempt.fork_step) * self._size
@@ -230,13 +232,14 @@ class Walk:
         mine = records[:num_samples]
         mine["row"], mine["status"], mine["length"] = taken.rows, taken.status, taken.lengths
         mine["digest"] = np.frombuffer(b"".join(digest[:8] for digest in taken.digests), "V8")
-        records["microbatch_digest"][0] = np.void(taken.digest)
+        if num_samples:  # a batch of no samples is padding
+            records["microbatch_digest"][0] = np.void(taken.digest)
         if taken.judged is not None:
             self._judge(taken, mine, address)
         self.writer.append(records)
         self._keep(address, slot, num_samples, taken, mine)
         self._forward()
-        return address
+        return address, num_samples
 
     def _records(self, address: Address, first_position: int, slot: int) -> NDArray[np.void]:
         """A microbatch of padding at an address."""

@@ -175,7 +175,7 @@ class Monitor:
             The microbatch as it was handed over (`TensorMicrobatch`), or its `Address`.
         losses
             One number a slot, shape (microbatch_size,), slots that deliver nothing included: a tensor on any device,
-            an array or a list.
+            an array or a list. Of a batch of a guarded loader, one a sample that it holds.
 
         Raises
         ------

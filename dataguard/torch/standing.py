@@ -208,7 +208,9 @@ class Standing:
         if slots is None:
             size = self.steps.size_of(address.step)
             slots = self.plan.geometry.slots(global_batch=size, rank=address.rank, microbatch=address.microbatch)
-        return address.step, slots
+        progress = self.progress
+        short = None if progress is None else progress.short.get((address.step, address.microbatch))
+        return address.step, slots if short is None else slots[:short]
 
     def _check(self, step: int, progress: Progress | None) -> None:
         """AttemptError where a step other than the newest may not be logged."""

@@ -69,7 +69,8 @@ def _named(name: str, tensor: torch.Tensor) -> NamedTensor:
         raise UsageError(
             f"tensor {name!r} cannot be recorded",
             found=f"{tensor.dtype}, {tensor.layout}, on {tensor.device}",
-            allowed="dense tensors of " + ", ".join(sorted(str(kind).removeprefix("torch.") for kind in DTYPES)),
+            allowed="dense tensors, on a device that holds their values, of "
+            + ", ".join(sorted(str(kind).removeprefix("torch.") for kind in DTYPES)),
         )
     return NamedTensor(dtype=dtype, shape=tuple(tensor.shape), data=_bytes_of(plain(tensor).cpu()).numpy())
 
