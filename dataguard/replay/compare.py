@@ -47,7 +47,7 @@ def without_transform(transform: TransformIdentity) -> str:
     """What is to be said where samples are compared, and the tensors made of them are not."""
     return (
         f"compared sample by sample: the digests of microbatches cover tensors that {transform.name} made, and they "
-        "were rebuilt without their transform (--transform MODULE:NAME gives it)"
+        "were rebuilt without their transform (dataguard replay --transform MODULE:NAME takes it)"
     )
 
 

@@ -66,6 +66,8 @@ class Rebuilder:
         self.attempt = run.attempts().attempt(attempt)
         self.transform = run.begun(attempt).transform or None
         """What made tensors of the samples that were delivered; None where they were delivered as they are."""
+        self.first_label = run.first_label
+        """What the trainer calls its first step."""
         self.plan = run.plan_of(attempt)
         self.stream = run.stream_of(attempt)
         self.steps: Steps = run.steps_of(attempt)

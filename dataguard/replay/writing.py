@@ -6,7 +6,9 @@ microbatch, ``rank=R/microbatch=M.safetensors``, by the names they were delivere
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from dataguard.core.safetensors import safetensors_parts
 from dataguard.errors import WriteFailed
 from dataguard.replay.answers import ReplayAnswer
 from dataguard.replay.rebuild import Rebuilt
-from dataguard.run.atomic import publish
+from dataguard.run.atomic import publish, write_failed
 from dataguard.score.registry import SIGNALS
 
 if TYPE_CHECKING:
@@ -24,9 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["write_samples", "write_tensors"]
 
+_OURS = re.compile(r"rank=\d+/microbatch=\d+\.safetensors")
+
 
 def write_tensors(answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path) -> list[Path]:
     """Write ``OUT/rank=R/microbatch=M.safetensors`` of each microbatch whose tensors are known; which ones.
+
+    Files of these names that an earlier replay left there are removed first: a folder holds one step, never two.
 
     The files' metadata say attempt, step (in the trainer's labels), rank, microbatch, digests and where they come from.
 
@@ -35,6 +41,7 @@ def write_tensors(answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path) -> li
     WriteFailed
         A folder cannot be made or written.
     """
+    _remove_earlier(out)
     written = []
     for each, compared in zip(rebuilt, answer.microbatches, strict=True):
         if each.tensors is None:
@@ -54,6 +61,17 @@ def write_tensors(answer: ReplayAnswer, rebuilt: list[Rebuilt], out: Path) -> li
         publish(path, lambda stream, parts=parts: stream.writelines(parts), tmp=out)  # type: ignore[misc]
         written.append(path)
     return written
+
+
+def _remove_earlier(out: Path) -> None:
+    for path in out.glob("rank=*/microbatch=*.safetensors"):
+        if _OURS.fullmatch(path.relative_to(out).as_posix()):
+            try:
+                path.unlink()
+            except OSError as error:
+                raise write_failed(path, error, doing="remove") from error
+            with suppress(OSError):  # there is something else in it
+                path.parent.rmdir()
 
 
 def write_samples(

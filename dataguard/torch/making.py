@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from dataguard.core.address import Address
 from dataguard.core.microbatch import Microbatch
 from dataguard.core.tensors import tensors_digest
 from dataguard.corpus.fields import FieldReader
@@ -50,6 +51,12 @@ class Recipe:
     """None stacks."""
     label_names: tuple[str, ...] = ("labels",)
     ignore_index: int = IGNORE_INDEX
+    first_label: int = 0
+    """What the trainer calls its first step: messages speak in its labels."""
+
+    def where(self, address: Address) -> str:
+        """A microbatch, for messages."""
+        return str(replace(address, step=address.step + self.first_label))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,11 +112,11 @@ class Maker:
     def _make(self, microbatch: Microbatch, slots: PlannedSlots) -> Made:
         recipe = self.recipe
         samples = [self._sample(record) for record in self._records(microbatch, slots)]
-        where = f"{microbatch.address}: {self._name}"
+        where = f"{self.recipe.where(microbatch.address)}: {self._name}"
         if recipe.collate is None:
             tensors = stacked(samples, slots.slot.tolist(), where)
         else:
-            where = f"{microbatch.address}: {name_of(recipe.collate)}"
+            where = f"{self.recipe.where(microbatch.address)}: {name_of(recipe.collate)}"
             try:
                 given = recipe.collate(samples)
             except Exception as error:
@@ -135,7 +142,7 @@ class Maker:
         return checked_sample(given, self._where(record))
 
     def _where(self, record: Record) -> str:
-        return f"{record.address}, slot {record.slot}: {self._name}"
+        return f"{self.recipe.where(record.address)}, slot {record.slot}: {self._name}"
 
     def _records(self, microbatch: Microbatch, slots: PlannedSlots) -> Sequence[Record]:
         content = microbatch.records if microbatch.ids is None else microbatch.ids
@@ -184,7 +191,7 @@ class Maker:
         if again.digest != made.digest:
             found.append("called twice with the same records it gave different tensors")
         raise UsageError(
-            f"{microbatch.address}: what {' and '.join(names)} makes cannot be made again",
+            f"{self.recipe.where(microbatch.address)}: what {' and '.join(names)} makes cannot be made again",
             found="; ".join(found),
             allowed="tensors that follow from the record alone",
             todo="draw from record.generator (or a generator seeded with record.seed), and keep no count between calls",

@@ -82,7 +82,7 @@ the loader handed over, or move it with .to(device)
 
     @property
     def step(self) -> int:
-        """Optimizer update, counted from 0."""
+        """Optimizer update, counted from 0; ``run.label(microbatch.step)`` is what the trainer calls it."""
         return self._known("step").microbatch.step
 
     @property

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from dataguard.core.tensors import NamedTensor, Tensors
-from dataguard.errors import UsageError
+from dataguard.errors import TransformFailed, UsageError
 from dataguard.replay.answers import ReplayAnswer
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder, Rebuilt
@@ -130,7 +130,13 @@ def remaking(transform: Transform | None = None, collate: Collate | None = None)
                 todo="give it as well: collate=, or --collate MODULE:NAME",
             )
         labels, ignore_index = _labels_of(recorded)
-        recipe = Recipe(transform=function, collate=collate, label_names=labels, ignore_index=ignore_index)
+        recipe = Recipe(
+            transform=function,
+            collate=collate,
+            label_names=labels,
+            ignore_index=ignore_index,
+            first_label=rebuilder.first_label,
+        )
         given = identity_of(
             function,
             version=recorded.version,
@@ -138,10 +144,15 @@ def remaking(transform: Transform | None = None, collate: Collate | None = None)
             settings={_LABELS: ",".join(labels), _IGNORE: ignore_index, **settings_of(function)},
         )
         maker = Maker(recipe, reader=rebuilder.reader, stream=rebuilder.stream)
-        return Remake(
-            tensors=lambda rebuilt: named_tensors(maker.make(rebuilt.microbatch, rebuilt.planned).tensors),
-            notes=_differences(recorded, given),
-        )
+
+        def tensors(rebuilt: Rebuilt) -> Tensors:
+            try:
+                return named_tensors(maker.make(rebuilt.microbatch, rebuilt.planned).tensors)
+            except TransformFailed as error:
+                error.todo = "mend it, or leave --transform out: samples are then compared without their tensors"
+                raise
+
+        return Remake(tensors=tensors, notes=_differences(recorded, given))
 
     return of_attempt
 

@@ -266,6 +266,18 @@ def test_tensors_are_fetched_where_shards_are_gone_and_written_by_their_names(of
         assert loaded["input_ids"].tobytes() == upper(each.microbatch.records)["input_ids"].data
 
 
+def test_a_folder_holds_the_tensors_of_one_replay(of_tensors: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_tensors(*replay_step(Lookup(of_tensors), 1), out)
+    (out / "rank=0" / "mine.safetensors").write_bytes(b"")
+    write_tensors(*replay_step(Lookup(of_tensors), 2, rank=1), out)
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.safetensors")) == [
+        "rank=0/mine.safetensors",
+        "rank=1/microbatch=0.safetensors",
+        "rank=1/microbatch=1.safetensors",
+    ]
+
+
 # -- the command
 
 

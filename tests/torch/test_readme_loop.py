@@ -30,13 +30,14 @@ class Tokenizer:
         return list(text.encode())
 
 
-def test_the_loop_of_the_readme(group: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first_label", [0, 1])
+def test_the_loop_of_the_readme(group: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_label: int) -> None:
     snippets = re.findall(r"```python\n(.*?)```", (TOP / "README.md").read_text(), re.DOTALL)
     (snippet,) = [each for each in snippets if "def tokenize" in each]
     for shown, tried in {
         "world_size=8": "world_size=1",
         "num_workers=4, pin_memory=True": "num_workers=0, steps=2",
-        "global_batch=64": "global_batch=4",
+        "global_batch=64": f"global_batch=4, first_label={first_label}",
     }.items():
         assert shown in snippet
         snippet = snippet.replace(shown, tried)

@@ -231,6 +231,22 @@ def test_the_command_makes_tensors_with_a_named_transform(
     assert main([*words, "--transform", "nonsense"]) == 2
 
 
+def fails(record: Record) -> dict[str, torch.Tensor]:
+    raise ValueError(f"no tokenizer for row {record.row}")
+
+
+def test_a_transform_that_fails_is_told_by_the_trainers_label(
+    documents: Corpus, run_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(run_folder, documents, first_label=1)
+    delivered(run)
+    assert main(["replay", str(run_folder), "--step", "2", "--transform", "tests.torch.test_replaying:fails"]) == 4
+    told = capfd.readouterr().err
+    assert "step 2, rank 0, microbatch 0, slot 0" in told
+    assert "ValueError: no tokenizer" in told
+    assert "leave --transform out" in told
+
+
 def test_the_command_finds_what_comes_with_dataguard(
     documents: Corpus, run_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
