@@ -3,7 +3,8 @@
 A replay has to be given the function again, and warns where it is another one. So an attempt records, of the transform
 and of the collate function: its qualified name, the SHA-256 of its source text, the version its author gives it, and
 digests of what is bound to it: arguments of a partial, values of a closure, the state of a callable object, and any
-tokenizer among them (or named by the function among its module's globals), by its own serialised content.
+tokenizer among them, by its own serialised content. A tokenizer may also be a global that the function names, or one
+that is named by what it calls: functions within it, methods beside it, other functions of the same package.
 
 Digests are the same in every process and on every rank: nothing of an object's place in memory goes into them. What has
 no spelling of that kind stands in them by the name of its type alone.
@@ -32,6 +33,8 @@ from dataguard.torch.tensors import DTYPES, named_tensors
 __all__ = ["identity_of", "name_of", "tokenizer_digest"]
 
 _PLAIN = bool | int | float | complex | str | PurePath | None
+_TOLD = ("add_bos_token", "add_eos_token", "model_max_length", "padding_side", "truncation_side")
+"""What else decides what a tokenizer of transformers makes."""
 _LIBRARIES = {"tokenizers", "transformers", "tiktoken", "sentencepiece"}
 
 
@@ -43,7 +46,9 @@ def name_of(function: Callable[..., Any]) -> str:
     """
     function = _unbound(function)
     named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}:{named.__qualname__}"
+    # A worker that was started anew has imported the main script under another name.
+    module = "__main__" if named.__module__ == "__mp_main__" else named.__module__
+    return f"{module}:{named.__qualname__}"
 
 
 def identity_of(
@@ -101,7 +106,8 @@ def tokenizer_digest(value: Any) -> str | None:
         backend = getattr(value, "backend_tokenizer", None)
         inner = None if backend is None else tokenizer_digest(backend)
         special = {name: str(token) for name, token in value.special_tokens_map.items()}
-        return _state_digest([type(value).__name__, inner or value.get_vocab(), special])
+        told = {name: getattr(value, name) for name in _TOLD if hasattr(value, name)}
+        return _state_digest([type(value).__name__, inner or value.get_vocab(), special, told])
     return None
 
 
@@ -181,15 +187,52 @@ def _slots_of(kind: type) -> tuple[str, ...]:
 def _tokenizers(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
     """Where tokenizers are found, and their digests."""
     yield from _tokenizers_in(_bound(function), "", {})
-    inner = _unbound(function)
-    if isinstance(inner, types.MethodType):
-        inner = inner.__func__
-    code = inner if isinstance(inner, types.FunctionType) else vars(type(inner)).get("__call__")
-    if isinstance(code, types.FunctionType):
-        for name in sorted({*code.__code__.co_names}):
-            digest = tokenizer_digest(code.__globals__.get(name))
+    yield from sorted(_global_tokenizers(_unbound(function)).items())
+
+
+def _global_tokenizers(function: Any) -> dict[str, str]:
+    """Tokenizers that a function or what it calls names among globals of the modules, and their digests."""
+    found: dict[str, str] = {}
+    home = _package(function if hasattr(function, "__module__") else type(function))
+    waiting = [each for each in _functions_of(function) if _package(each) == home]
+    known = set(map(id, waiting))
+    first = waiting[0].__module__ if waiting else None
+    while waiting:
+        calling = waiting.pop()
+        names = {name for code in _codes(calling.__code__) for name in code.co_names}
+        for name, value in [(name, calling.__globals__[name]) for name in names if name in calling.__globals__]:
+            digest = tokenizer_digest(value)
             if digest is not None:
-                yield f"global {name}", digest
+                found[f"global {name if calling.__module__ == first else f'{calling.__module__}.{name}'}"] = digest
+                continue
+            called = [each for each in _functions_of(value) if _package(each) == home and id(each) not in known]
+            known.update(map(id, called))
+            waiting += called
+    return found
+
+
+def _functions_of(value: Any) -> list[types.FunctionType]:
+    """What may run where a value is called: a function, or all methods of a class."""
+    if isinstance(value, functools.partial):
+        value = value.func
+    if isinstance(value, types.FunctionType):
+        return [inspect.unwrap(value)] if isinstance(inspect.unwrap(value), types.FunctionType) else [value]
+    if isinstance(value, types.MethodType):
+        value = value.__self__
+    kinds = (value if isinstance(value, type) else type(value)).__mro__
+    return [each for kind in kinds for each in vars(kind).values() if isinstance(each, types.FunctionType)]
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code, and that of what is defined within it: comprehensions, lambdas, functions."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _package(named: Any) -> str:
+    return str(named.__module__ or "").partition(".")[0]
 
 
 def _tokenizers_in(value: Any, place: str, seen: dict[int, Any]) -> Iterator[tuple[str, str]]:

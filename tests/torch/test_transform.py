@@ -198,6 +198,38 @@ def test_a_tokenizer_is_known_by_its_content(monkeypatch: pytest.MonkeyPatch) ->
     assert (both["tokenizer a"], both["tokenizer b"]) == (digest, tokenizer_digest(other))
 
 
+def in_a_comprehension(record: Any) -> Any:
+    return [TOKENIZER.encode(word) for word in record.text.split()]
+
+
+def by_what_it_calls(record: Any) -> Any:
+    return in_a_comprehension(record)
+
+
+class ByMethod:
+    def encode(self, record: Any) -> Any:
+        return sorted(record.text.split(), key=lambda word: TOKENIZER.encode(word).ids)
+
+    def __call__(self, record: Any) -> Any:
+        return self.encode(record)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [in_a_comprehension, by_what_it_calls, ByMethod(), ByMethod().encode, functools.partial(by_what_it_calls)],
+)
+def test_a_tokenizer_is_found_wherever_what_runs_names_it(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "TOKENIZER", words())
+    assert identity_of(function).parts["tokenizer"] == tokenizer_digest(words())
+    monkeypatch.setattr(sys.modules[__name__], "TOKENIZER", words("three"))
+    assert identity_of(function).parts["tokenizer"] == tokenizer_digest(words("three"))
+
+
+def test_a_main_script_has_one_name_in_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ByMethod, "__module__", "__mp_main__")
+    assert name_of(ByMethod()) == "__main__:ByMethod"
+
+
 def test_a_fast_tokenizer_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
 
@@ -210,6 +242,8 @@ def test_a_fast_tokenizer_of_transformers() -> None:
     assert tokenizer_digest(one) == digest == tokenizer_digest(fast(words()))
     assert digest != tokenizer_digest(fast(words("three")))
     assert digest != tokenizer_digest(fast(words(), pad_token="two"))
+    assert digest != tokenizer_digest(fast(words(), padding_side="left"))
+    assert digest != tokenizer_digest(fast(words(), model_max_length=4))
     assert identity_of(functools.partial(plain, one)).parts["tokenizer"] == digest
 
 
