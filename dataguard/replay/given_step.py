@@ -12,13 +12,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.plan.slots import PADDING
+from dataguard.core.address import Address
+from dataguard.core.microbatch import Microbatch
+from dataguard.plan.slots import PADDING, PlannedSlots, SlotStatus
 from dataguard.plan.stream import Stream
 from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, ReplayOrigin, ReplaySample, ReplayStatus
 from dataguard.replay.compare import worst
 from dataguard.replay.fetch import Fetched, fetch_step
 from dataguard.replay.given import refuse_rebuilding
 from dataguard.replay.lookup import Found, Lookup
+from dataguard.replay.rebuild import Rebuilt
 from dataguard.replay.stored import origin_of
 from dataguard.run.store_file import KeptMicrobatch
 
@@ -31,8 +34,8 @@ _PADDING = [int(status) for status in PADDING]
 _NOT_KEPT = "the store does not have it, and only Python with the data set can make it again"
 
 
-def fetched_step(lookup: Lookup, label: int, found: Found, rank: int | None) -> ReplayAnswer:
-    """The answer of the store alone.
+def fetched_step(lookup: Lookup, label: int, found: Found, rank: int | None) -> tuple[ReplayAnswer, list[Rebuilt]]:
+    """The answer of the store alone, and each microbatch with the tensors that it has, in order of rank and microbatch.
 
     Raises
     ------
@@ -44,12 +47,62 @@ def fetched_step(lookup: Lookup, label: int, found: Found, rank: int | None) -> 
     if not fetched.kept and not fetched.damage:
         refuse_rebuilding(lookup.run)
     stream = lookup.run.stream_of(found.attempt.number)
-    answers = [
-        fetched_microbatch(stream, place, records, fetched.kept.get(place))
-        for place, records in microbatches_of(found.records.records)
-    ]
-    note = "what the store has is compared with the record; guard(dataloader, RUN).replay(step) has the tensors"
-    return answer_of_step(lookup, label, found, answers, fetched, [note])
+    answers, rebuilt = [], []
+    for place, records in microbatches_of(found.records.records):
+        kept = fetched.kept.get(place)
+        answers.append(fetched_microbatch(stream, place, records, kept))
+        rebuilt.append(_with_tensors(stream, found, place, records, kept))
+    note = (
+        "what the store has is compared with the record; "
+        "guard(dataloader, RUN).replay(step) makes what comes by index again"
+    )
+    return answer_of_step(lookup, label, found, answers, fetched, [note]), rebuilt
+
+
+def _with_tensors(
+    stream: Stream, found: Found, place: Place, records: NDArray[np.void], kept: KeptMicrobatch | None
+) -> Rebuilt:
+    """A microbatch as it was recorded, without its padding, and the tensors that the store has of it."""
+    slot, position, shard, row = (records[name].astype(np.int64) for name in ("slot", "position", "shard", "row"))
+    zeros, nothing = np.zeros(len(records), np.int64), np.full(len(records), -1, np.int64)
+    planned = PlannedSlots(
+        slot=slot,
+        position=position,
+        source=records["source"].astype(np.int32),
+        generation=zeros.astype(np.int32),
+        epoch=zeros,
+        shard=shard,
+        row=row,
+        block=zeros,
+        status=records["status"],
+        delivered_shard=shard,
+        delivered_row=row,
+        delivered_block=zeros,
+        draw=nothing,
+        event=zeros,
+    )
+    first = int(slot[0]) if len(records) else 0
+    microbatch = Microbatch(
+        address=Address(step=found.step, rank=place[0], microbatch=place[1]),
+        attempt=found.attempt.number,
+        batch=found.batch.batch,
+        slots=range(first, first + len(records)),
+        positions=position,
+        status=records["status"],
+        source=records["source"].astype(np.int64),
+        shard=shard,
+        row=row,
+        delivered_shard=shard,
+        delivered_row=row,
+        names=tuple(stream.manifest_set.shard_name(int(each)) for each in records["shard"]),
+        records=None,
+        ids=None,
+        mask=records["status"] == SlotStatus.LIVE,
+        lengths=records["length"].astype(np.int64),
+        digests=tuple(record["digest"].tobytes().ljust(16, b"\0") for record in records),
+        digest=bytes(16) if kept is None else kept.made_of,
+    )
+    return Rebuilt(microbatch=microbatch, planned=planned, problems={}, tensors=None if kept is None else kept.tensors)
 
 
 def microbatches_of(records: NDArray[np.void]) -> Iterator[tuple[Place, NDArray[np.void]]]:

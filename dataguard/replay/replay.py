@@ -70,7 +70,7 @@ def replay_step(
         return skipped_answer(found), []
     number = found.attempt.number
     if lookup.run.plan_document().root.form == "given":
-        return fetched_step(lookup, label, found, rank), []
+        return fetched_step(lookup, label, found, rank)
     fetched = fetch_step(
         lookup.run, number, found.step, range(found.attempt.geometry.world_size) if rank is None else [rank]
     )

@@ -124,7 +124,7 @@ def render_replay(answer: ReplayAnswer) -> Iterator[str | Table]:
         if each.problem and each.status == "differs":
             yield f"{where}: {each.problem}"
     fetched = [each.problem for each in answer.microbatches if each.origin == "fetched" and each.status != "differs"]
-    yield from (f"{fetched.count(problem):,} microbatches {problem}" for problem in dict.fromkeys(fetched))
+    yield from (f"{fetched.count(why):,} microbatches {why}" for why in dict.fromkeys(fetched) if why is not None)
 
 
 def render_where(answer: WhereAnswer) -> Iterator[str | Table]:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 
 from dataguard.cli.main import main
@@ -158,3 +160,19 @@ def test_the_command_line_fetches_what_the_store_has(tmp_path: Path, capfd: Capt
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert typed(capfd, "replay", run, "--step", "4")[0] == 3
+
+
+def test_the_command_line_writes_what_the_store_has(tmp_path: Path, capfd: Capture) -> None:
+    with guard(loader_of(), tmp_path / "run", accumulate=2, store="all") as guarded:
+        handed = list(guarded)
+    out = tmp_path / "out"
+    code, told, _ = typed(capfd, "replay", str(tmp_path / "run"), "--step", "2", "-o", str(out))
+    assert code == 0
+    assert "None" not in told
+    for place, batch in enumerate(handed[4:]):
+        kept = load_file(out / "rank=0" / f"microbatch={place}.safetensors")
+        assert sorted(kept) == sorted(batch)
+        assert all(torch.equal(kept[name], batch[name]) for name in batch)
+    rows = pq.read_table(out / "samples.parquet").to_pylist()
+    assert [row["row"] for row in rows] == rows_of(handed[4]) + rows_of(handed[5])
+    assert [(row["slot"], row["status"]) for row in rows] == [(slot, "exact") for slot in range(7)]
