@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from dataguard.score.registry import TEXT_SIGNALS
 from dataguard.score.text import score_buffers
+from tests.bench import datatrove_peer
 from tests.bench.bench_audit import hashing
 from tests.bench.conftest import Claims, Interleaved, is_measured
 from tests.bench.corpora import real_documents
-from tests.bench.datatrove_peer import VERSION, Datatrove, InstallationError, environment
+from tests.bench.other_process import OtherProcess, python_with
 
 SIGNALS = [spec.name for spec in TEXT_SIGNALS if not spec.needs]
 TOP = [f"top_{n}gram_char_fraction" for n in (2, 3, 4)]
@@ -83,19 +84,18 @@ def documents(request: pytest.FixtureRequest) -> list[str]:
 @pytest.fixture(scope="module")
 def datatrove(
     request: pytest.FixtureRequest, documents: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Datatrove]:
-    try:
-        python = environment(request.config.cache.mkdir(f"datatrove-{VERSION}"))
-    except InstallationError as reason:
-        pytest.skip(str(reason))
-    peer = Datatrove(python, documents, tmp_path_factory.mktemp("datatrove") / "log")
+) -> Iterator[OtherProcess]:
+    python = python_with(request.config, f"datatrove-{datatrove_peer.VERSION}", datatrove_peer.REQUIREMENTS)
+    command = [str(python), "-I", datatrove_peer.__file__]
+    peer = OtherProcess(command, tmp_path_factory.mktemp("datatrove") / "log")
+    peer.ask(documents)
     yield peer
     peer.close()
 
 
 @pytest.mark.long
 def test_all_signals_in_turns_with_datatrove(
-    datatrove: Datatrove, documents: list[str], claims: Claims, interleaved: Interleaved
+    datatrove: OtherProcess, documents: list[str], claims: Claims, interleaved: Interleaved
 ) -> None:
     batch = Batch([document.encode() for document in documents])
     passed = set()
@@ -103,11 +103,11 @@ def test_all_signals_in_turns_with_datatrove(
         {
             "ours": lambda: batch.score(times=NUM_CALLS),
             "ours, what it counts": lambda: batch.score([*DUP_LINES, *DUP_PARAGRAPHS, *TOP, *DUP], times=NUM_CALLS),
-            "by white space": lambda: passed.add(datatrove.filter("by white space")),
-            "its own": lambda: passed.add(datatrove.filter("its own")),
+            "by white space": lambda: passed.add(datatrove.ask("by white space")["passed"]),
+            "its own": lambda: passed.add(datatrove.ask("its own")["passed"]),
         },
         rounds=5,
-        clock=lambda: time.process_time() + datatrove.seconds,
+        clock=lambda: time.process_time() + datatrove.processor_seconds,
     )
     assert passed == {len(documents)}
     for words, target in (("by white space", 80), ("its own", 500)):
