@@ -49,11 +49,12 @@ class Fed:
     made_of: bytes | None = None
     """Digest of what `tensors` were made of, 16 bytes, where the microbatch's own covers them as well."""
 
-    def without_content(self) -> Fed:
-        """The same without the samples themselves, which an adapter hands over in another form."""
+    def without_content(self, *, storage_bytes: int) -> Fed:
+        """What is sent from another process, which hands the samples over in another form, and read so much for it."""
         answers = self.settled.answers
         return replace(
             self,
+            storage_bytes=storage_bytes,
             microbatch=replace(self.microbatch, records=None, ids=None),
             settled=replace(self.settled, contents=(), answers=None if answers is None else answers.counted()),
         )

@@ -19,6 +19,7 @@ which every file that holds such bytes names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dataguard.errors import UnknownSignal
 
-__all__ = ["SCALES_VERSION", "Scale", "decode", "encode", "scale_of"]
+__all__ = ["SCALES_VERSION", "Scale", "decode", "encode", "encode_columns", "scale_of"]
 
 SCALES_VERSION = 1
 """Of the scales below, all of them together."""
@@ -106,10 +107,22 @@ def scale_of(signal: str) -> Scale:
 
 def encode(signal: str, values: ArrayLike) -> NDArray[np.uint8]:
     """The byte of each value; 0 for NaN. Shape as given, uint8."""
-    scale_of(signal)
     exact = np.asarray(values, dtype=np.float64)
-    levels = np.searchsorted(_MIDDLES[signal], exact, side="right") + 1
-    bytes_: NDArray[np.uint8] = np.where(np.isnan(exact), 0, levels).astype(np.uint8)
+    return encode_columns([signal], exact.reshape(-1, 1)).reshape(exact.shape)
+
+
+def encode_columns(signals: Sequence[str], values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """The same of several signals at once: one column each, shape (n, signals).
+
+    >>> encode_columns(["out_of_vocabulary", "length_tokens"], np.array([[0.0, 1.0], [np.nan, 1.0]])).tolist()
+    [[1, 2], [0, 2]]
+    """
+    bytes_ = np.empty(values.shape, np.uint8)
+    for column, signal in enumerate(signals):
+        scale_of(signal)
+        bytes_[:, column] = _MIDDLES[signal].searchsorted(values[:, column], "right")
+    bytes_ += 1
+    bytes_[np.isnan(values)] = 0
     return bytes_
 
 

@@ -21,9 +21,9 @@ from dataguard.gate.account import Account
 from dataguard.gate.judged import Judged
 from dataguard.gate.verdict import Verdict
 from dataguard.plan.slots import PlannedSlots
-from dataguard.run.headline import encode
+from dataguard.run.headline import encode_columns
 from dataguard.run.policies import kept_profile, policy_of, sources_known
-from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX, index_record, rounded
+from dataguard.run.records import index_blocks, index_record, rounded
 from dataguard.score.registry import HEADLINE
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Answers:
 
     record: np.dtype[np.void]
     """Of the index records they are written into."""
+    blocks: np.dtype[np.void]
+    """The same, with headline and signals as one field each."""
     headline: tuple[str, ...]
     signals: tuple[str, ...]
     judged: NDArray[np.bool_]
@@ -76,16 +78,12 @@ class Answers:
     def write(self, records: NDArray[np.void]) -> None:
         """Write into index records (`record`), one a slot."""
         records["verdict"], records["rules"] = self.verdict, self.rules
-        for column, name in enumerate(self.headline):
-            records[HEADLINE_PREFIX + name] = encode(name, self.headline_values[:, column])
+        blocks = records.view(self.blocks)
+        blocks["headline"] = encode_columns(self.headline, self.headline_values)
         keep = self.judged & (self.kept | (self.verdict != Verdict.PASS))
-        if not keep.any():
-            for name in self.signals:
-                records[SIGNAL_PREFIX + name] = np.nan
-            return
-        values = rounded(np.where(keep[:, None], self.signal_values, np.nan))
-        for column, name in enumerate(self.signals):
-            records[SIGNAL_PREFIX + name] = values[:, column]
+        blocks["signals"] = np.nan
+        if keep.any():
+            blocks["signals"][keep] = rounded(self.signal_values[keep])
 
 
 Told = tuple[Verdict, NDArray[np.int64] | None]
@@ -126,6 +124,7 @@ class Judge:
         self.headline = HEADLINE[kind]
         self.signals = tuple(name for name in given if name in own)
         self.record = index_record(self.headline, self.signals)
+        self._blocks = index_blocks(self.record)
 
     @property
     def policy(self) -> Policy:
@@ -137,6 +136,7 @@ class Judge:
         size = len(positions)
         return Answers(
             record=self.record,
+            blocks=self._blocks,
             headline=self.headline,
             signals=self.signals,
             judged=np.zeros(size, np.bool_),
@@ -163,30 +163,47 @@ class Judge:
             return [{} for _ in asked]
         source = np.concatenate([each.slots.source[list(each.places)] for each in asked])
         judged = self._judged(contents, np.ascontiguousarray(source, np.int32))
+        if len(asked) == 1:
+            return [self.note(judged, asked[0].places, asked[0].answers)]
+        columns = [self._columns(judged, names) for names in (self.headline, self.signals)]
         told, start = [], 0
         for each in asked:
             stop = start + len(each.places)
-            own = judged if len(asked) == 1 else judged.part(start, stop)
-            told.append(self.note(own, each.places, each.answers) if each.places else {})
+            if each.places:
+                own = [values[start:stop] for values in columns]
+                told.append(self._note(judged.part(start, stop), each.places, each.answers, own))
+            else:
+                told.append({})
             start = stop
         return told
 
     def note(self, judged: Judged, places: Sequence[int], answers: Answers) -> dict[int, Told]:
         """Note what the gate has said of rows for some slots of a microbatch; what each was told, by place."""
+        columns = [self._columns(judged, names) for names in (self.headline, self.signals)]
+        return self._note(judged, places, answers, columns)
+
+    def _note(
+        self, judged: Judged, places: Sequence[int], answers: Answers, columns: Sequence[NDArray[np.float64]]
+    ) -> dict[int, Told]:
         answers.parts.append(judged)
         told: dict[int, Told] = {}
-        for k, place in enumerate(places):
-            verdict = Verdict(int(judged.verdict[k]))
+        for k, (place, said) in enumerate(zip(places, judged.verdict.tolist(), strict=True)):
+            verdict = Verdict(said)
             told[place] = (verdict, judged.spans(k) if verdict == Verdict.MASK else None)
         noted = [k for k, p in enumerate(places) if not answers.judged[p] or told[p][0] == Verdict.HALT]
         at = np.array([places[k] for k in noted], np.int64)
         answers.verdict[at], answers.rules[at] = judged.verdict[noted], judged.rules[noted]
-        missing = np.full(len(places), np.nan)
-        for names, values in ((self.headline, answers.headline_values), (self.signals, answers.signal_values)):
-            if names:
-                values[at] = np.stack([judged.signals.get(name, missing) for name in names], axis=1)[noted]
+        for own, values in zip(columns, (answers.headline_values, answers.signal_values), strict=True):
+            values[at] = own[noted]
         answers.judged[at] = True
         return told
+
+    def _columns(self, judged: Judged, names: Sequence[str]) -> NDArray[np.float64]:
+        """Signals side by side, NaN for those that could not be had: shape (n, names)."""
+        values = np.empty((len(names), len(judged)))
+        for i, name in enumerate(names):
+            values[i] = judged.signals.get(name, np.nan)
+        return values.T
 
     def _judged(self, contents: Sequence[bytes | NDArray[Any] | None], source: NDArray[np.int32]) -> Judged:
         if self.kind == "text":

@@ -13,7 +13,7 @@ be smaller, and would make frames of many sizes, which are neither found by ordi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ __all__ = [
     "FramesKind",
     "conformed",
     "headline_fields",
+    "index_blocks",
     "index_record",
     "notable",
     "packed",
@@ -102,6 +103,29 @@ def index_record(headline: Iterable[str], signals: Iterable[str], *, ranked: boo
             *((HEADLINE_PREFIX + name, "|u1") for name in headline),
             *((SIGNAL_PREFIX + name, "<f4") for name in signals),
         )
+    )
+
+
+def index_blocks(record: np.dtype[np.void]) -> np.dtype[np.void]:
+    """A view of an index record of version 2 with all headline bytes, and all signals, as one field each.
+
+    >>> record = index_record(["byte_entropy"], ["length_bytes", "byte_entropy"])
+    >>> np.zeros(3, record).view(index_blocks(record))["signals"].shape
+    (3, 2)
+    """
+    headline, signals = headline_fields(record), signal_fields(record)
+    fields: Mapping[str, Any] = record.fields or {}
+    start = record.itemsize - len(headline) - 4 * len(signals)
+    assert all(fields[HEADLINE_PREFIX + name][1] == start + i for i, name in enumerate(headline))
+    start += len(headline)
+    assert all(fields[SIGNAL_PREFIX + name][1] == start + 4 * i for i, name in enumerate(signals))
+    return np.dtype(
+        {
+            "names": ["headline", "signals"],
+            "formats": [("u1", (len(headline),)), ("<f4", (len(signals),))],
+            "offsets": [start - len(headline), start],
+            "itemsize": record.itemsize,
+        }
     )
 
 
@@ -216,9 +240,12 @@ def rounded(values: NDArray[Any]) -> NDArray[np.float32]:
         single = np.ascontiguousarray(values, dtype="<f4")
     bits = single.view("<u4")
     kept = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    finite = np.isfinite(single)
     beyond = (kept & np.uint32(0x7FFFFFFF)) == np.uint32(0x7F800000)
+    if finite.all() and not beyond.any():
+        return kept.view("<f4")
     kept[beyond] -= np.uint32(0x2000)
-    answer: NDArray[np.float32] = np.where(np.isfinite(single), kept.view("<f4"), single)
+    answer: NDArray[np.float32] = np.where(finite, kept.view("<f4"), single)
     answer[np.isnan(single)] = np.nan
     return answer
 

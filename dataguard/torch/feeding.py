@@ -67,7 +67,7 @@ class Failed:
 
 
 Answer = tuple[Fed, dict[str, torch.Tensor], int | None]
-"""What is handed over without its samples, the tensors, and how many labels count."""
+"""What is handed over, its tensors, and how many labels count."""
 
 
 class Feed:
@@ -81,7 +81,7 @@ class Feed:
         """Feed several microbatches, in order: read and judged together, then made one by one."""
         for fed in self._feeder.feed_many(planned):
             made = self._maker.make(fed.microbatch, fed.settled.slots)
-            yield fed.without_content().with_digest(made.digest), made.tensors, made.num_loss_tokens
+            yield fed.with_digest(made.digest), made.tensors, made.num_loss_tokens
 
 
 class WorkerDataset(torch.utils.data.Dataset[torch.Tensor]):
@@ -112,7 +112,8 @@ class WorkerDataset(torch.utils.data.Dataset[torch.Tensor]):
                 self._feed = Feed(feeder, self._unpickled())
             for fed, made, num_loss_tokens in self._feed(planned):
                 tensors |= {f"{len(answers)}/{name}": tensor for name, tensor in made.items()}
-                answers.append((replace(fed, storage_bytes=self._newly_read(feeder)), num_loss_tokens))
+                fed = fed.without_content(storage_bytes=self._newly_read(feeder))
+                answers.append((fed, num_loss_tokens))
         except BaseException as error:  # noqa: BLE001 - whatever ends it, the parent has to be told
             answers.append(Failed.of(planned[len(answers)].address, error))
         return to_shared(answers, tensors)

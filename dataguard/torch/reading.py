@@ -10,7 +10,7 @@ they are started and how far they are ahead never change what is delivered.
    the longest wait is over.
 3. Workers are daemons of this process, and end with it (`feeding.begin_worker`).
 
-Without workers it is done here, at hand-over.
+Without workers it is done here, at hand-over; a few microbatches are read and judged together.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ __all__ = ["Readings"]
 
 _GROUPS_AHEAD = 2
 """Groups that a worker is ahead: one it is at, and one it goes on with."""
+_READ_TOGETHER = 8
+"""Microbatches that are read at once where there are no workers: their tensors are made one by one."""
 _POLL_SECONDS = 1.0
 _JOINED_SECONDS = 5.0
 _GRACE_SECONDS = 2.0
@@ -81,15 +83,22 @@ class Readings:
 
 
 def _here(feed: Feed, planned: Iterable[Planned], *, pin: bool) -> Iterator[Fed]:
-    """In this process, at hand-over."""
-    for each in planned:
-        try:
-            [(fed, tensors, num_loss_tokens)] = feed([each])
-        except Exception as error:
-            failed = Failed.of(each.address, error)
-            raise failed.raised() from error
-        fed = with_tensors(fed, tensors, num_loss_tokens)
-        yield replace(fed, tensors=fed.tensors.pin_memory()) if pin else fed
+    """In this process: read and judged a few at a time, made at hand-over."""
+    due = _Due(planned, num_single=1, together=_READ_TOGETHER)
+    for group in due:
+        due.waiting.clear()
+        feeding, num_fed = feed(group), 0
+        while num_fed < len(group):
+            try:
+                fed, tensors, num_loss_tokens = next(feeding)
+            except Exception as error:
+                failed = Failed.of(group[num_fed].address, error)
+                raise failed.raised() from error
+            fed = with_tensors(fed, tensors, num_loss_tokens)
+            num_fed += 1
+            yield replace(fed, tensors=fed.tensors.pin_memory()) if pin else fed
+    if due.failure is not None:
+        raise due.failure
 
 
 class _Due:
