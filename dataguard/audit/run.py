@@ -118,6 +118,11 @@ def run_audit(
     folder = AuditFolder(request.out)
     if request.seq_len < 1:
         raise UsageError(f"windows of {request.seq_len} tokens cannot be", allowed="at least 1")
+    for what, held, option in (("overlap", request.against, "--against"), ("drift", request.baseline, "--baseline")):
+        if what in request.fail_on and not held:
+            raise UsageError(
+                f"an audit that is held against nothing cannot fail on {what}", todo=f"give {option} as well"
+            )
     if len(request.paths) > 1:
         for path in request.paths:
             if not is_url(path) and is_manifest(path):

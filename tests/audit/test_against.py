@@ -274,3 +274,12 @@ def test_the_command_and_the_page_say_it(folder: Path, tmp_path: Path, capsys: p
     page = (out / "report.html").read_text()
     assert 'id="overlap"' in page
     assert "overlap.parquet has every record of both sides" in page
+
+
+@pytest.mark.parametrize(("what", "option"), [("overlap", "--against"), ("drift", "--baseline")])
+def test_an_audit_cannot_fail_on_what_it_is_not_held_against(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, option: str
+) -> None:
+    assert main(["audit", str(folder / "web"), "-o", str(tmp_path / "out"), "--fail-on", what]) == 2
+    assert option in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
