@@ -24,6 +24,7 @@ from dataguard.gate.account import Account
 from dataguard.loader.agreeing import agree, all_or_none
 from dataguard.loader.feed import Fed, OnUnreadable
 from dataguard.loader.keeping import Keeping, Named
+from dataguard.loader.one_process import OfOneProcess
 from dataguard.loader.peers import Peers
 from dataguard.loader.reading import Reading, reading_by_threads
 from dataguard.loader.walk import End
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader"]
 
 
-class Loader:
+class Loader(OfOneProcess):
     """An iterator of the microbatches of one rank, each recorded as it is handed over.
 
     Parameters

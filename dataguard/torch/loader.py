@@ -19,6 +19,7 @@ from dataguard.core.address import Geometry
 from dataguard.core.tensors import Tensors
 from dataguard.gate.account import Account
 from dataguard.loader.feed import Fed
+from dataguard.loader.one_process import OfOneProcess
 from dataguard.loader.streams import evaluation_settings
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.run import Run
@@ -42,7 +43,7 @@ from dataguard.torch.workers import StartMethod, Workers
 __all__ = ["GuardedLoader"]
 
 
-class GuardedLoader:
+class GuardedLoader(OfOneProcess):
     r"""The microbatches of one rank as tensors, each recorded as it is handed over.
 
     Parameters

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,3 +112,14 @@ def test_a_state_loaded_too_late_is_refused(documents: Corpus, run_folder: Path)
 def test_documents_need_a_transform(documents: Corpus, run_folder: Path) -> None:
     with pytest.raises(UsageError, match="no transform is given"):
         loader_of(a_run(run_folder, documents), transform=None)
+
+
+@pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_loader_is_of_one_process(documents: Corpus, run_folder: Path, take: Any, begun: bool) -> None:
+    with loader_of(a_run(run_folder, documents)) as loader:
+        if begun:
+            loader.hand_over()
+        for each, name in ((loader, "GuardedLoader"), (loader.loader, "Loader")):
+            with pytest.raises(UsageError, match=f"a {name} cannot be copied, nor sent to another process"):
+                take(each)
