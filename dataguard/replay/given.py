@@ -14,31 +14,49 @@ from numpy.typing import NDArray
 
 from dataguard.errors import UsageError
 from dataguard.plan.attempts import AttemptPlan
+from dataguard.plan.given import SOURCE, row_kind
+from dataguard.plan.plan import Plan
 from dataguard.plan.slots import PADDING, SlotStatus
+from dataguard.plan.stream import Stream
 from dataguard.replay.answers import Fault, Placed
 from dataguard.replay.lookup import Lookup
 from dataguard.run.run import Run
 
-__all__ = ["NOT_REBUILT", "given_faults", "given_places", "refuse_rebuilding"]
-
-NOT_REBUILT = (
-    "samples were not rebuilt: the order of this run is given from outside, and only Python with the data set can: "
-    "dataguard.torch.guard(dataloader, RUN).replay(step)"
-)
+__all__ = ["given_faults", "given_places", "not_kept", "not_rebuilt", "refuse_rebuilding"]
 
 _FATES = [int(status) for status in (SlotStatus.LIVE, SlotStatus.REFUSED, SlotStatus.ENDED)]
 _PADDING = [int(status) for status in PADDING]
 
 
+def not_rebuilt(plan: Plan) -> str:
+    """Why no sample of such a run is rebuilt by who has the run alone."""
+    if row_kind(plan) == "ordinals":
+        return "samples were not rebuilt: batches came without indices, so what of them the store has is all there is"
+    return (
+        "samples were not rebuilt: the order of this run is given from outside, and only Python with the data set can: "
+        "dataguard.torch.guard(dataloader, RUN).replay(step)"
+    )
+
+
+def not_kept(stream: Stream) -> str:
+    """Why a microbatch that the store does not have is not to be had."""
+    if stream.manifest_set.shard_name(0) == f"{SOURCE}/ordinals":
+        return "the store does not have it, and nothing can make a batch again that came without indices"
+    return "the store does not have it, and only Python with the data set can make it again"
+
+
 def refuse_rebuilding(run: Run) -> None:
     """UsageError where nothing can be rebuilt from plan and shards, since the order was given from outside."""
-    if run.plan_document().root.form == "given":
-        raise UsageError(
-            "this run cannot be rebuilt here, so nothing was checked",
-            found="its batches came from a loader of the trainer's own, watched by dataguard.torch.guard()",
-            todo="in Python, with the data set: guard(dataloader, RUN).replay(step); "
-            "what was recorded shows: dataguard inspect RUN --step N",
-        )
+    if run.plan_document().root.form != "given":
+        return
+    found = "its batches came from a loader of the trainer's own, watched by dataguard.torch.guard()"
+    todo = "what was recorded shows: dataguard inspect RUN --step N"
+    if row_kind(run.plan) == "ordinals":
+        found += ", without indices, and the store has nothing of this step"
+        todo += "; guard(..., store='all') keeps batches themselves"
+    else:
+        todo = f"in Python, with the data set: guard(dataloader, RUN).replay(step); {todo}"
+    raise UsageError("this run cannot be rebuilt here, so nothing was checked", found=found, todo=todo)
 
 
 def given_faults(lookup: Lookup, attempt: AttemptPlan, records: NDArray[np.void], most: int) -> list[Fault]:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from dataguard.core.address import Address
 from dataguard.core.microbatch import Microbatch
+from dataguard.plan.given import row_kind
 from dataguard.plan.slots import PADDING, PlannedSlots, SlotStatus
 from dataguard.plan.stream import Stream
 from dataguard.replay.answers import ReplayAnswer, ReplayMicrobatch, ReplayOrigin, ReplaySample, ReplayStatus
 from dataguard.replay.compare import worst
 from dataguard.replay.fetch import Fetched, fetch_step
-from dataguard.replay.given import refuse_rebuilding
+from dataguard.replay.given import not_kept, refuse_rebuilding
 from dataguard.replay.lookup import Found, Lookup
 from dataguard.replay.rebuild import Rebuilt
 from dataguard.replay.stored import origin_of
@@ -31,7 +32,6 @@ Place = tuple[int, int]
 """Rank and microbatch."""
 
 _PADDING = [int(status) for status in PADDING]
-_NOT_KEPT = "the store does not have it, and only Python with the data set can make it again"
 
 
 def fetched_step(lookup: Lookup, label: int, found: Found, rank: int | None) -> tuple[ReplayAnswer, list[Rebuilt]]:
@@ -52,10 +52,9 @@ def fetched_step(lookup: Lookup, label: int, found: Found, rank: int | None) -> 
         kept = fetched.kept.get(place)
         answers.append(fetched_microbatch(stream, place, records, kept))
         rebuilt.append(_with_tensors(stream, found, place, records, kept))
-    note = (
-        "what the store has is compared with the record; "
-        "guard(dataloader, RUN).replay(step) makes what comes by index again"
-    )
+    note = "what the store has is compared with the record"
+    if row_kind(lookup.run.plan) == "indices":
+        note += "; guard(dataloader, RUN).replay(step) makes the batches again"
     return answer_of_step(lookup, label, found, answers, fetched, [note]), rebuilt
 
 
@@ -143,7 +142,7 @@ def fetched_microbatch(
     status: ReplayStatus = "exact"
     why = None
     if kept is None:
-        status, why = "unreadable", _NOT_KEPT
+        status, why = "unreadable", not_kept(stream)
     elif kept.digest != records["microbatch_digest"][0].tobytes():
         status, why = "differs", "the store has another batch than was recorded"
     digests = [record["digest"].tobytes() if status == "exact" else bytes(8) for record in records]

@@ -18,6 +18,8 @@ from dataguard.run.atomic import publish
 if TYPE_CHECKING:
     import polars as pl
 
+    from dataguard.run.run import Run
+
 __all__ = ["seen_before", "write_rows"]
 
 _COLUMNS = ("step", "position", "source", "shard", "row", "status", "delivered_shard", "delivered_row", "length")
@@ -72,11 +74,18 @@ def seen_before(lookup: Lookup, label: int, *, attempt: int | None = None) -> tu
         unit="bytes" if run.plan.root.form == "document" else "tokens",
         sources=sources,
         shards=tuple(SeenShard(**row) for row in shards.sort("shard").iter_rows(named=True)),
-        notes=run.problems(),
+        notes=(*run.problems(), *_uncounted(run)),
     )
     return answer, rows.select("step", "position", "source", "shard", "row", "length").with_columns(
         pl.col("step") + run.first_label
     )
+
+
+def _uncounted(run: Run) -> tuple[str, ...]:
+    """What is said where a run knows no epochs."""
+    if run.plan_document().root.form != "given":
+        return ()
+    return ("epochs are not told: the order of this run is given from outside, and whoever gives it counts them",)
 
 
 def write_rows(rows: pl.DataFrame, path: Path) -> None:

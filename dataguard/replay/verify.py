@@ -32,7 +32,7 @@ from dataguard.plan.steps import Steps
 from dataguard.replay.answers import Fault, VerifyAnswer, VerifyCheck, rebuilt_digest
 from dataguard.replay.compare import compare_microbatch, without_transform
 from dataguard.replay.coverage import Coverage
-from dataguard.replay.given import NOT_REBUILT, given_faults
+from dataguard.replay.given import given_faults, not_rebuilt
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
 from dataguard.replay.verify_store import store_checks
@@ -73,7 +73,7 @@ def verify_run(
         checks += [_index(lookup), *_telemetry(lookup)]
         chain = evaluations_of(lookup, attempt) if is_stream else lookup.tree.lineage(attempt)
         given = run.plan_document().root.form == "given"
-        checks += _once_and_plan(lookup, chain, notes=(NOT_REBUILT,) if data and given else ())
+        checks += _once_and_plan(lookup, chain, notes=(not_rebuilt(run.plan),) if data and given else ())
         if is_stream:
             checks.append(fixed_set(lookup, chain))
         if data and not given:

@@ -88,6 +88,7 @@ def test_batches_by_order_are_fetched_or_told_to_be_gone(tmp_path: Path) -> None
     assert (again.status, again.answer.origin) == ("exact", "fetched")
     assert all(torch.equal(again.batches[0, 0][name], handed[4][name]) for name in handed[4])
     gone = guarded.replay(1)
+    assert "came without indices" in str(gone.answer.microbatches[0].samples[0].problem)
     assert (gone.status, gone.answer.origin) == ("unreadable", "none")
     assert not gone.batches
 
@@ -123,7 +124,8 @@ def test_the_command_line_tells_what_it_can_and_never_that_all_is_well_unchecked
     assert "in Python, with the data set" in err
     assert typed(capfd, "log", run)[0] == 0
     assert "dataset/indices" in typed(capfd, "inspect", run, "--step", "2")[1]
-    assert typed(capfd, "seen", run, "--step", "3")[0] == 0
+    code, out, _ = typed(capfd, "seen", run, "--step", "3")
+    assert (code, "epochs are not told" in out) == (0, True)
     assert "1 place" in typed(capfd, "where", run, "indices:3")[1]
     code, out, _ = typed(capfd, "verify", run)
     assert code == 0
@@ -154,7 +156,11 @@ def test_the_command_line_fetches_what_the_store_has(tmp_path: Path, capfd: Capt
         list(guarded)
     run = str(tmp_path / "run")
     assert typed(capfd, "replay", run, "--step", "4")[0] == 0
-    assert typed(capfd, "replay", run, "--step", "1")[0] == 2
+    code, _, err = typed(capfd, "replay", run, "--step", "1")
+    assert code == 2
+    assert "without indices, and the store has nothing of this step" in err
+    assert "in Python" not in err, "nothing can make such a batch again"
+    assert "what of them the store has is all there is" in typed(capfd, "verify", run)[1]
     path = Run.open(run).layout.store(1, 4, 0)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
