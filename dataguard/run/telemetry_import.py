@@ -211,7 +211,7 @@ def _names(
         except UsageError as error:
             if name in given:
                 raise
-            count = int((~wide.missing[kept]).sum())
+            count = len(wide.points[kept])
             left_out.append(LeftOutName(name=name, num_points=count, reason=error.asked))
         else:
             taken.append(name)
@@ -220,15 +220,16 @@ def _names(
 
 def _points(wide: TrainingLog, names: list[str], first_label: int) -> _Points:
     """All points by step, in the order of `names` within one."""
-    there = np.stack([~wide.missing[name] for name in names], axis=1) if names else np.zeros((0, 0), np.bool_)
-    rows, columns = np.nonzero(there)
-    values = np.stack([wide.values[name] for name in names], axis=1) if names else np.zeros((0, 0))
+    found = [wide.points[name] for name in names]
+    rows = np.concatenate([*(each.rows for each in found), np.empty(0, np.int64)])
+    columns = np.repeat(np.arange(len(names)), np.array([len(each) for each in found], np.int64))
+    values = np.concatenate([*(each.values for each in found), np.empty(0)])
+    order = np.lexsort((columns, rows))
+    rows, columns, values = rows[order], columns[order], values[order]
     encoded = np.array([encoded_name(name) for name in names], TELEMETRY_RECORD["name"])
     seconds = np.where(np.isfinite(wide.times) & (wide.times > 0) & (wide.times < 2**33), wide.times, 0.0)
     times = np.round(seconds * 1e6).astype(np.int64) * 1000
-    return _Points(
-        steps=wide.steps[rows] - first_label, names=encoded[columns], values=values[rows, columns], times=times[rows]
-    )
+    return _Points(steps=wide.steps[rows] - first_label, names=encoded[columns], values=values, times=times[rows])
 
 
 def _delivered(run: Run, attempt: int, steps: NDArray[np.int64], first: int, stop: int) -> NDArray[np.bool_]:

@@ -265,6 +265,13 @@ def test_show_tells_torn_tails_and_damage(run: Path, capfd: Capture) -> None:
     path.write_bytes(whole)
 
 
+def test_a_log_of_which_no_name_can_be_kept_brings_nothing(run: Path, capfd: Capture) -> None:
+    Path("a.csv").write_text(f"step,{'x' * 65},time\n1,2,3\n2,3,4\n")
+    (answer,) = asked(capfd, "import", "run", "a.csv", code=1)
+    assert (answer["num_points"], answer["names"], answer["attempts"]) == (4, {}, [])
+    assert [each["num_points"] for each in answer["left_out"]] == [2, 2]
+
+
 def test_a_run_is_a_log_like_any_other(run: Path, capfd: Capture) -> None:
     csv("log.csv", range(1, 31))
     asked(capfd, "import", "run", "log.csv")

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -330,3 +331,16 @@ def test_a_little_that_unpacks_to_much_is_never_held_as_a_whole(tmp_path: Path, 
     assert sum(sizes) == 14 + (8 << 24)
     assert max(sizes) <= 1 << 25
     assert [(number, len(line)) for number, line in LogFile(tmp_path / "log").lines()] == [(1, 9), (2, 3), (3, 1 << 24)]
+
+
+def test_a_log_of_many_names_takes_room_for_its_points_alone(tmp_path: Path) -> None:
+    num_names, num_rows = 300, 6_000
+    text = "".join(f'{{"_step": {row}, "name{row % num_names}": {row}}}\n' for row in range(num_rows))
+    (tmp_path / "log").write_text(text)
+    tracemalloc.start()
+    log = read_log(tmp_path / "log").wide()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(log.names), log.num_points, len(log.steps)) == (num_names, num_rows, num_rows)
+    assert most < num_names * num_rows * 2, "a column of all rows for each name would be nine bytes a cell, twice"
+    assert series(log, "name7")[:2] == [(7, 7), (307, 307)]

@@ -5,6 +5,9 @@ point for a name is *missing* there, which is told by a mask and never by NaN: a
 that was logged again (after a restart) is a row of its own; `TrainingLog.wide` has one row a step, the later point
 counting.
 
+A log of many names has few of them in each row, so points are kept as points; a column of all rows is made when it is
+asked for.
+
 `LogRows` is how readers make one: points of one step that arrive one by one (TensorBoard writes each tag by itself) go
 into one row, as long as that keeps the points of each name in the order they had in the file.
 """
@@ -14,21 +17,23 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.errors import NotInRun
 
-__all__ = ["LogProblem", "LogRows", "ProblemKind", "TrainingLog"]
+__all__ = ["LogProblem", "LogRows", "Points", "ProblemKind", "TrainingLog"]
 
 ProblemKind: TypeAlias = Literal["duplicate", "left_out", "torn", "unparsed", "value", "without_step"]
 """``duplicate``: a point logged again; ``left_out``: columns that hold no numbers; ``torn``: the end of the file is
 missing; ``unparsed``: lines of the log's kind that say nothing readable; ``value``: a value that is no number;
 ``without_step``: rows that name no step."""
+
+Column = TypeVar("Column", bound=NDArray[Any])
 
 _MOST_STEP = 1 << 62
 _MOST_TEXT = 120
@@ -68,6 +73,56 @@ _SAYINGS: dict[ProblemKind, tuple[str, str]] = {
 """How each kind is said of one, and of several."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Points:
+    """The points of one name."""
+
+    rows: NDArray[np.int64]
+    """Shape (k,): in which rows they are, ascending."""
+    values: NDArray[np.float64]
+    """Shape (k,)."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def filled(self, num_rows: int) -> NDArray[np.float64]:
+        """Of all rows, NaN where there is none."""
+        column = np.full(num_rows, np.nan)
+        column[self.rows] = self.values
+        return column
+
+    def missing(self, num_rows: int) -> NDArray[np.bool_]:
+        """Of all rows, whether there is none."""
+        column = np.ones(num_rows, np.bool_)
+        column[self.rows] = False
+        return column
+
+    def moved(self, places: NDArray[np.intp]) -> Points:
+        """The same where each row lies elsewhere; of several in one place the last counts."""
+        moved = places[self.rows]
+        order = np.argsort(moved, kind="stable")
+        climbing = moved[order]
+        is_last = np.r_[climbing[1:] != climbing[:-1], True][: len(climbing)]
+        return Points(rows=climbing[is_last].astype(np.int64), values=self.values[order][is_last])
+
+
+class _Columns(Mapping[str, Column]):
+    """A column of each name, made anew whenever it is looked up."""
+
+    def __init__(self, points: Mapping[str, Points], make: Callable[[Points], Column]) -> None:
+        self._points = points
+        self._make = make
+
+    def __getitem__(self, name: str) -> Column:
+        return self._make(self._points[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._points)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingLog:
     """What one log holds, in the order of the file.
@@ -86,10 +141,8 @@ class TrainingLog:
     """What it was found to be: a name of `FORMATS`."""
     steps: NDArray[np.int64]
     """Shape (n,): the step of each row, as the trainer labels it, in the order of the file."""
-    values: Mapping[str, NDArray[np.float64]]
-    """Of each name, shape (n,): its value in each row, NaN where it is missing or NaN."""
-    missing: Mapping[str, NDArray[np.bool_]]
-    """Of each name, shape (n,): whether the row has no point for it."""
+    points: Mapping[str, Points]
+    """Of each name, in order of first mention: its points, by row."""
     times: NDArray[np.float64]
     """Shape (n,): unix seconds of each row, NaN where the log does not say."""
     problems: tuple[LogProblem, ...]
@@ -98,12 +151,22 @@ class TrainingLog:
     @property
     def names(self) -> tuple[str, ...]:
         """What was logged, in order of first mention."""
-        return tuple(self.values)
+        return tuple(self.points)
+
+    @property
+    def values(self) -> Mapping[str, NDArray[np.float64]]:
+        """Of each name, shape (n,): its value in each row, NaN where it is missing or NaN; made when looked up."""
+        return _Columns(self.points, lambda points: points.filled(len(self.steps)))
+
+    @property
+    def missing(self) -> Mapping[str, NDArray[np.bool_]]:
+        """Of each name, shape (n,): whether the row has no point for it; made when looked up."""
+        return _Columns(self.points, lambda points: points.missing(len(self.steps)))
 
     @property
     def num_points(self) -> int:
         """Points of all names."""
-        return sum(int((~mask).sum()) for mask in self.missing.values())
+        return sum(len(points) for points in self.points.values())
 
     @property
     def num_duplicates(self) -> int:
@@ -118,26 +181,21 @@ class TrainingLog:
         NotInRun
             Nothing of that name was logged.
         """
-        if name not in self.values:
+        if name not in self.points:
             raise NotInRun(
                 f"{self.source} has no {name!r}", found=", ".join(self.names[:20]) or "nothing that was logged"
             )
-        there = ~self.missing[name]
-        return self.steps[there], self.values[name][there]
+        points = self.points[name]
+        return self.steps[points.rows], points.values
 
     def wide(self) -> TrainingLog:
         """One row a step, steps ascending; of points logged again the later counts."""
         steps, places = np.unique(self.steps, return_inverse=True)
-        values, missing = {}, {}
-        for name, column in self.values.items():
-            there = ~self.missing[name]
-            values[name], missing[name] = np.full(len(steps), np.nan), np.ones(len(steps), np.bool_)
-            values[name][places[there]] = column[there]  # of equal places the last one stays
-            missing[name][places[there]] = False
+        points = {name: each.moved(places) for name, each in self.points.items()}
         times = np.full(len(steps), np.nan)
         known = ~np.isnan(self.times)
         times[places[known]] = self.times[known]
-        return replace(self, steps=steps, values=values, missing=missing, times=times)
+        return replace(self, steps=steps, points=points, times=times)
 
     def renamed(self, names: Mapping[str, str]) -> TrainingLog:
         """The same under other names; names that are not mentioned stay. Two must not become one.
@@ -155,11 +213,7 @@ class TrainingLog:
         if len(set(after)) != len(after):
             twice = next(name for name in after if after.count(name) > 1)
             raise ValueError(f"two names of {self.source} would be {twice!r}")
-        return replace(
-            self,
-            values=dict(zip(after, self.values.values(), strict=True)),
-            missing=dict(zip(after, (self.missing[name] for name in self.names), strict=True)),
-        )
+        return replace(self, points=dict(zip(after, self.points.values(), strict=True)))
 
 
 class LogRows:
@@ -206,12 +260,10 @@ class LogRows:
     def finish(self, source: str, format_name: str) -> TrainingLog:
         """The log."""
         steps = np.array(self._steps, np.int64)
-        values, missing = {}, {}
+        columns = {}
         for name, (rows, points) in self._columns.items():
             places = np.array(rows, np.int64)
-            values[name], missing[name] = np.full(len(steps), np.nan), np.ones(len(steps), np.bool_)
-            values[name][places] = points
-            missing[name][places] = False
+            columns[name] = Points(rows=places, values=np.array(points, np.float64))
             self._count_duplicates(name, steps[places], places)
         problems = (
             LogProblem(kind=kind, count=count, first_line=self._first[kind][0], text=self._first[kind][1])
@@ -221,8 +273,7 @@ class LogRows:
             source=source,
             format=format_name,
             steps=steps,
-            values=values,
-            missing=missing,
+            points=columns,
             times=np.array(self._times, np.float64),
             problems=tuple(problems),
         )
