@@ -10,7 +10,9 @@ from __future__ import annotations
 import pickle
 import signal
 from dataclasses import dataclass
+from multiprocessing import spawn
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any, Literal
 
 from dataguard.errors import UsageError
@@ -57,8 +59,16 @@ def pickled_recipe(recipe: Recipe) -> bytes:
     Raises
     ------
     UsageError
-        It cannot be pickled, or would not be found again when it is unpickled.
+        It cannot be pickled, or would not be found again when it is unpickled; or the main script, which a worker
+        imports as it starts, is no file.
     """
+    script = _missing_script()
+    if script is not None:
+        raise UsageError(
+            "worker processes cannot be started: they import the main script, and no file holds it",
+            found=script,
+            todo="save it to a file and run that, or give start_method='fork' or num_workers=0",
+        )
     for function in (recipe.transform, recipe.collate):
         if function is None:
             continue
@@ -83,6 +93,13 @@ def _main_can_be_imported() -> bool:
     import __main__
 
     return hasattr(__main__, "__file__") or getattr(__main__, "__spec__", None) is not None
+
+
+def _missing_script() -> str | None:
+    """Where a worker would look for the main script in vain, as for one that was piped to the interpreter."""
+    told: dict[str, Any] = spawn.get_preparation_data("")
+    path = told.get("init_main_from_path")
+    return path if path is not None and not Path(path).exists() else None
 
 
 def how_it_ended(code: int | None) -> str:

@@ -263,3 +263,33 @@ def test_a_script_without_a_guard_is_told_so(documents: Corpus, tmp_path: Path) 
     assert "needs an if __name__ == '__main__':" in done.stdout
     assert "a worker process has come by a GuardedLoader of its own" in done.stderr
     assert len(run.attempts()) == 1
+
+
+PIPED = """
+import sys
+from dataguard.errors import UsageError
+from dataguard.run.run import Run
+from tests.torch.making import loader_of
+
+try:
+    loader_of(Run.open(sys.argv[1]), num_workers=1)
+except UsageError as error:
+    print(error)
+loader_of(Run.open(sys.argv[1]), num_workers=1, start_method="fork", steps=1).take_step()
+print("handed over")
+"""
+
+
+def test_a_script_that_no_file_holds_is_told_before_a_worker_starts(documents: Corpus, tmp_path: Path) -> None:
+    a_run(tmp_path / "run", documents)
+    done = subprocess.run(
+        [sys.executable, "-", tmp_path / "run"],
+        input=PIPED,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "they import the main script, and no file holds it" in done.stdout
+    assert done.stdout.endswith("handed over\n")
