@@ -255,13 +255,16 @@ def test_processes(
     name, process, its_contenders = peer
     meter = Meter()
     contenders: dict[str, Callable[[], object]] = ours(meter)
+    follow = set()
     for each in its_contenders:
         following = process.ask({"do": "reach", "contender": each, "k": k})["first"]
+        follow.add(following)
 
         def check(answer: dict[str, Any], following: str = following) -> None:
             assert (answer["first"], answer["size"]) == (following, BATCH), "it resumed elsewhere"
 
         contenders[each] = meter.there(each, process, {"do": "resume", "contender": each, "k": k}, check)
+    assert len(follow) == 1, "the same documents in the same order, wherever they lie"
     report(claims, interleaved, meter, contenders, k, f"{CALLED[name]}, ")
 
 
