@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dataguard.torch.monitor import Monitor as Monitor
     from dataguard.torch.record import Record as Record
     from dataguard.torch.replaying import rebuild_tensors as rebuild_tensors
+    from dataguard.torch.together import together as together
     from dataguard.torch.transforms import ByteTransform as ByteTransform
     from dataguard.torch.transforms import WindowTransform as WindowTransform
 
@@ -30,6 +31,7 @@ _HOMES = {
     "WindowTransform": "dataguard.torch.transforms",
     "guard": "dataguard.torch.guarding",
     "rebuild_tensors": "dataguard.torch.replaying",
+    "together": "dataguard.torch.together",
 }
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "WindowTransform",
     "guard",
     "rebuild_tensors",
+    "together",
 ]
 
 

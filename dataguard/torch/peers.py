@@ -102,6 +102,11 @@ class StorePeers:
         """Where this rank computes, for people; None where nobody said."""
         return self._device
 
+    @property
+    def num_launches(self) -> int:
+        """Launches of these ranks in which this process has said something so far."""
+        return _SESSIONS[self._name]
+
     def gather(self, value: Any) -> list[Any]:
         """The picklable value of every rank, in order of rank, on all ranks.
 

@@ -14,6 +14,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from dataguard.corpus.corpus import Corpus
 from dataguard.errors import DataguardError
 from dataguard.plan.plan import Plan
 from dataguard.run.run import Run
-from dataguard.torch import ByteTransform, GuardedLoader, Record, TensorMicrobatch
+from dataguard.torch import ByteTransform, GuardedLoader, Record, TensorMicrobatch, together
 
 Words = dict[str, Any]
 
@@ -184,7 +185,8 @@ def do(words: Words, states: list[list[Any]]) -> Words:
     ODD.clear()
     ODD.update(words.get("odd", {}))
     try:
-        return JOBS[words["job"]](words, ranks, replica)
+        with together(data_parallel_group=ranks, replica_group=replica) if words.get("together") else nullcontext():
+            return JOBS[words["job"]](words, ranks, replica)
     except DataguardError as error:
         return failed(error)
 

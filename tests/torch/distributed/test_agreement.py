@@ -115,6 +115,20 @@ def test_a_run_of_another_plan_on_one_rank(launch, run, manifest) -> None:
     assert answers[0]["error"].startswith("rank 1 did not come")
 
 
+def test_what_fails_before_there_is_a_loader_ends_all_that_are_together(launch, run, manifest) -> None:
+    plan = {"seed": 7, "global_batch": 8, "lanes": 4}
+    words = {"job": "walk", "run": str(run.path), "manifest": str(manifest), "world_size": 2, "steps": 1, "plan": plan}
+    words["together"] = True
+    other_plan, other_world = {"1": {"plan": {**plan, "seed": 8}}}, {"1": {"world_size": 4}}
+    answers = launch([{**words, "only": other_plan}, {**words, "only": other_world}, words], 2)
+    for job, kind in enumerate(("AttemptError", "GeometryError")):
+        assert answers[job][1]["kind"] == kind
+        assert answers[job][0]["kind"] == "RanksDisagree"
+        assert answers[job][0]["error"].startswith(f"rank 1 could not begin\n  found: {kind}: ")
+    assert "seed 8" in answers[0][0]["error"]
+    assert [answer["attempt"] for answer in answers[2]] == [1, 1], "what failed once is not heard by the next launch"
+
+
 def test_places_of_all_ranks_stand_in_the_attempt(launch, run) -> None:
     (answers,) = launch([{"job": "walk", "run": str(run.path), "world_size": 2, "microbatch_size": 4, "steps": 1}], 2)
     assert [answer["attempt"] for answer in answers] == [1, 1]
