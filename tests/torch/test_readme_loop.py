@@ -51,6 +51,7 @@ def test_the_loop_of_the_readme(group: None, tmp_path: Path, monkeypatch: pytest
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(256, 8), torch.nn.Linear(8, 256))
     names = {
+        "__name__": "__main__",
         "tokenizer": Tokenizer(),
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
