@@ -15,7 +15,7 @@ from dataguard.cli.options import (
     run_argument,
     step_option,
 )
-from dataguard.errors import AnswerNo, InputError, UsageError
+from dataguard.errors import AnswerNo, InputError, NotInRun, UsageError
 
 __all__ = ["store"]
 
@@ -60,7 +60,8 @@ def list_(run: Path, attempt: int | None, rank: int | None, as_json: bool) -> in
 def show(run: Path, step: tuple[int, int] | None, rank: int | None, attempt: int | None, as_json: bool) -> int:
     """What is kept of a step: tensors, and whether their digests are those of what was delivered.
 
-    Ends with 1 where a digest is another one or not recorded, 3 where a file is damaged.
+    Of several steps those that are kept are shown, and the others named. Ends with 1 where a digest is another one or
+    not recorded, 3 where a file is damaged.
 
     Example: dataguard store show RUN --step 17
     """
@@ -72,12 +73,23 @@ def show(run: Path, step: tuple[int, int] | None, rank: int | None, attempt: int
     if step is None:
         raise UsageError("which step?", allowed="--step N or --step START:STOP")
     lookup = Lookup(Run.open(run))
-    code = 0
+    code, left_out = None, list[NotInRun]()
     for each in range(*step):
-        answer = show_stored(lookup, each, attempt=attempt, rank=rank)
+        try:
+            answer = show_stored(lookup, each, attempt=attempt, rank=rank)
+        except NotInRun as error:
+            # Of several steps some were skipped, or are not kept; those that are can be shown. What nobody delivered is
+            # refused as ever.
+            lookup.find(each, attempt=attempt, rank=rank)
+            left_out.append(error)
+            continue
         output.answer(answer, render_store_shown, json=as_json)
         same = all(microbatch.recorded == microbatch.digest for microbatch in answer.microbatches)
-        code = max(code, InputError.exit_code if answer.damage else 0 if same else AnswerNo.exit_code)
+        code = max(code or 0, InputError.exit_code if answer.damage else 0 if same else AnswerNo.exit_code)
+    if code is None:
+        raise left_out[0]
+    for error in left_out:
+        output.say(error.asked)
     return code
 
 

@@ -101,6 +101,17 @@ def test_show_of_what_is_damaged_or_not_there(run: str, ask: Any) -> None:
     assert ask("show", run, "--step", "99")[0] == 2
 
 
+def test_show_of_several_steps_shows_those_that_are_kept(run: str, ask: Any) -> None:
+    assert ask("prune", run, "--step", "2:4")[0] == 0
+    code, out, err = ask("show", run, "--step", "1:6", "--json")
+    assert code == 0
+    assert [json.loads(line)["step"] for line in out.splitlines()] == [1, 4, 5]
+    assert "nothing of step 2 of attempt 1 is kept" in err
+    code, out, err = ask("show", run, "--step", "2:4", "--json")
+    assert (code, out) == (2, "")
+    assert ask("show", run, "--step", "5:1000000")[0] == 2, "what nobody delivered is refused at once"
+
+
 def test_show_of_what_is_another_delivery(run: str, ask: Any) -> None:
     """A whole file of another step under this one's name is damage; a file whose record differs is told as such."""
     layout = Layout(Path(run))
