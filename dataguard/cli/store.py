@@ -88,8 +88,8 @@ def show(run: Path, step: tuple[int, int] | None, rank: int | None, attempt: int
         code = max(code or 0, InputError.exit_code if answer.damage else 0 if same else AnswerNo.exit_code)
     if code is None:
         raise left_out[0]
-    for error in left_out:
-        output.say(error.asked)
+    for each_error in left_out:
+        output.say(each_error.asked)
     return code
 
 
