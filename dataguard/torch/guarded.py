@@ -101,17 +101,19 @@ class Guarded:
         if self._walk is not None:
             self._walk.check()
             self._walk.end_step()
-        return self._batches()
+            self._remember()
+        return self._batches(self._unjudged())
 
-    def _batches(self) -> Iterator[Any]:
-        source = self._unjudged()
+    def _batches(self, source: Any) -> Iterator[Any]:
+        is_first = True
         try:
             while True:
                 walk = self._walk
                 if walk is not None:
                     walk.check()
-                    if walk.address.microbatch == 0:
+                    if walk.address.microbatch == 0 and not is_first:
                         self._remember()
+                is_first = False
                 began = time.perf_counter()
                 batch, rows = next(source, (_END, None))
                 if batch is _END:
@@ -128,10 +130,11 @@ class Guarded:
 
     def _unjudged(self) -> Any:
         """Generator of batches with their rows, as the loader gives them."""
-        return self._in_order() if self._watch is None else self._watch.batches()
+        return self._in_order(iter(self.dataloader)) if self._watch is None else self._watch.batches()
 
-    def _in_order(self) -> Iterator[tuple[Any, None]]:
-        for batch in self.dataloader:
+    @staticmethod
+    def _in_order(source: Iterator[Any]) -> Iterator[tuple[Any, None]]:
+        for batch in source:
             yield batch, None
             del batch  # as above
 
@@ -295,6 +298,7 @@ class Guarded:
                     todo="guard the same kind of loader as before",
                 )
             load(state["loader"])
+        self._loader_state = state["loader"]
         self._state = read
 
     def _started(self) -> int | None:

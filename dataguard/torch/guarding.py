@@ -85,7 +85,8 @@ def guard(
         changed.
     start_step
         Optimizer steps that a trainer which resumes by itself has done: where the attempt begins. A function is asked
-        at the first batch. Without it, and without a state, an attempt begins at step 0.
+        at the first batch. Without it, and without a state, an attempt begins at step 0. A run that has recorded
+        nothing begins at step 0 alone.
     first_label
         What the trainer calls its first step; of a run that is created here.
     rank, world_size, group
@@ -107,7 +108,7 @@ def guard(
     PolicyError
         The policy substitutes.
     AttemptError
-        The run watches another data set.
+        The run watches another data set; or, at the first batch, an attempt cannot begin at `start_step`.
     UsageError
         The run has a plan of its own, or an argument cannot be.
 

@@ -183,24 +183,46 @@ class IndexWatch:
         return len(self.inner.dataset)
 
     def batches(self) -> Iterator[tuple[Any, NDArray[np.int64]]]:
-        """One epoch: each batch with its indices, int64, shape (n,)."""
+        """One epoch: each batch with its indices, int64, shape (n,).
+
+        The loader's iterator is made at once, as `iter` makes it: random numbers are drawn then, and workers begin.
+        """
+        before = self._recorder.newest
         with self.in_place():
             source = iter(self.loader)
+        newest, made = self._recorder.newest, (self._iterator, self._num_before)
+        self._iterator = None  # whoever keeps it keeps workers that the trainer has let go of
+        return self._told(source, made, None if newest is before else newest)
+
+    def _told(
+        self, source: Iterator[Any], made: tuple[Any, int], own: _Noting | None
+    ) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+        """`own` is None where the loader makes its iterator at the first batch, as one of Accelerate's does."""
+        if own is None:
+            with self.in_place():
+                batch = next(source, _END)
+            own, made = self._recorder.newest, (self._iterator, self._num_before)
+            self._iterator = None
+        else:
+            self._require_newest(own)
             batch = next(source, _END)
         if batch is not _END:
-            self._recorder.begin_at(self._first_entry())
-        self._iterator = None  # whoever keeps it keeps workers that the trainer has let go of
-        num_rows, own = self.num_rows, self._recorder.newest
+            self._recorder.begin_at(self._first_entry(*made))
+        del made
+        num_rows = self.num_rows
         while batch is not _END:
-            if self._recorder.newest is not own:
-                raise UsageError(
-                    "a guarded loader was begun again, and its iteration before went on",
-                    found="two iterations at once, of which one alone can be recorded",
-                    todo="guard a loader of its own for each",
-                )
+            self._require_newest(own)
             yield batch, self._rows(self._recorder.take(), num_rows)
             batch = None  # the trainer alone keeps it while the next one is made
             batch = next(source, _END)
+
+    def _require_newest(self, own: _Noting | None) -> None:
+        if self._recorder.newest is not own:
+            raise UsageError(
+                "a guarded loader was begun again, and its iteration before went on",
+                found="two iterations at once, of which one alone can be recorded",
+                todo="guard a loader of its own for each",
+            )
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -241,16 +263,16 @@ class IndexWatch:
             iterator._sampler_iter = self._recorder.adopt(iterator._sampler_iter)
             self._num_before = iterator._num_yielded
 
-    def _first_entry(self) -> int:
+    def _first_entry(self, iterator: Any, num_before: int) -> int:
         """Which noted item the first batch of this iteration belongs to."""
-        iterator, noted = self._iterator, self._recorder.num_noted
+        noted = self._recorder.num_noted
         if iterator is None or not hasattr(iterator, "_num_yielded"):
             return 0
         newest: int = noted - 1
         if hasattr(iterator, "_rcvd_idx"):
             # Tasks are numbered as they are sent; what was noted beyond them was skipped before the first.
             newest = iterator._rcvd_idx - 1 + noted - iterator._send_idx
-        ahead: int = iterator._num_yielded - self._num_before - 1
+        ahead: int = iterator._num_yielded - num_before - 1
         return newest - max(ahead, 0)
 
     def _rows(self, item: Any, num_rows: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dataguard.errors import AttemptError, UsageError
 from dataguard.replay.lookup import Lookup
@@ -131,3 +132,55 @@ def test_a_tensor_without_values_is_refused_where_it_lies(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="on meta") as told:
         list(guard([{"x": torch.empty(2, 3, device="meta")}], tmp_path / "run"))
     assert "on a device that holds their values" in str(told.value)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("kind", ["index", "order"])
+def test_random_numbers_are_drawn_when_an_iteration_begins_as_without(
+    kind: str, num_workers: int, tmp_path: Path
+) -> None:
+    def drawn(guarded: bool) -> list[float]:
+        torch.manual_seed(1)
+        dataset: Any = Rows(8) if kind == "index" else Stream(8)
+        loader: Any = DataLoader(dataset, batch_size=4, shuffle=kind == "index", num_workers=num_workers)
+        if guarded:
+            loader = guard(loader, tmp_path / "run")
+        numbers, rows = [], []
+        for _ in range(2):
+            batches = iter(loader)
+            numbers.append(torch.rand(1).item())  # a model that is made before the first batch is asked for
+            rows += [row for batch in batches for row in rows_of(batch)]
+        return numbers + rows
+
+    assert drawn(guarded=True) == drawn(guarded=False)
+
+
+def test_an_iteration_that_was_begun_and_never_asked_is_no_batch(tmp_path: Path) -> None:
+    with guard(loader_of(), tmp_path / "run") as guarded:
+        first = iter(guarded)
+        assert len(list(guarded)) == 6
+        with pytest.raises(UsageError, match="two iterations at once"):
+            next(first)
+    assert verify_run(Lookup(Run.open(guarded.run.path))).ok
+
+
+def test_a_state_within_the_first_step_after_a_resume_is_the_one_that_was_loaded(tmp_path: Path) -> None:
+    def made() -> Any:
+        return guard(loader_of(24, cls=StatefulDataLoader), tmp_path / "run", accumulate=2)
+
+    guarded = made()
+    batches = iter(guarded)
+    rows = [rows_of(next(batches)) for _ in range(2)]
+    state = guarded.state_dict()
+    guarded.close()
+    resumed = made()
+    resumed.load_state_dict(state)
+    next(iter(resumed))  # killed within the step
+    within = resumed.state_dict()
+    assert within["loader"] is not None
+    resumed.close()
+    again = made()
+    again.load_state_dict(within)
+    rows += [rows_of(batch) for batch in again]
+    again.close()
+    assert sorted(row for part in rows for row in part) == list(range(24))
