@@ -8,6 +8,7 @@ stand in one place only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ __all__ = [
     "SHARD_ROW",
     "SPAN",
     "STEPS",
+    "PositiveNumber",
     "attempt_option",
     "batch_option",
     "cache_dir_option",
@@ -60,6 +62,20 @@ class _Parsed(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return self.parse(value) if isinstance(value, str) else value
+
+
+class PositiveNumber(click.FloatRange):
+    """A number above 0; NaN and infinity, which click's own range lets through, are refused."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; a usage error for anything else."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that bounds anything.", param, ctx)
+        return number
 
 
 def _named(text: str, *, what: str) -> tuple[str, str]:

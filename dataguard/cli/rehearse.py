@@ -12,6 +12,7 @@ from dataguard.cli.gating import gate_choice, gate_options, gate_settings
 from dataguard.cli.making import given, make_plan
 from dataguard.cli.options import (
     PATH,
+    PositiveNumber,
     attempt_option,
     cache_dir_option,
     geometry_options,
@@ -55,7 +56,7 @@ _AMENDABLE = {"global_batch", "weights"}
 )
 @click.option(
     "--store-budget-mb",
-    type=click.FloatRange(min=0, min_open=True),
+    type=PositiveNumber(),
     help="What each rank may keep on disk.  [default: 1,074 for flagged, else no bound]",
 )
 @click.option("--spool", type=PATH, help="A folder on a local disk for hot files, where RUN is far or slow.")

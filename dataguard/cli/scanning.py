@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dataguard.cli.options import PositiveNumber
 from dataguard.errors import UsageError
 
 __all__ = ["DEFAULT_TIMEOUT_SECONDS", "isolation_options", "limit_options", "timeout_of"]
@@ -39,7 +40,7 @@ def isolation_options(command: Decorated) -> Decorated:
     """``--isolate`` and ``--scan-timeout-seconds``."""
     limit = click.option(
         "--scan-timeout-seconds",
-        type=click.FloatRange(min=0, min_open=True),
+        type=PositiveNumber(),
         help=f"With --isolate: how long the scan of one shard may take.  [default: {DEFAULT_TIMEOUT_SECONDS:g}]",
     )
     isolate = click.option(

@@ -112,6 +112,14 @@ def test_show_of_several_steps_shows_those_that_are_kept(run: str, ask: Any) -> 
     assert ask("show", run, "--step", "5:1000000")[0] == 2, "what nobody delivered is refused at once"
 
 
+@pytest.mark.parametrize("budget", ["nan", "inf", "-inf", "0", "-1", "1e400"])
+def test_a_budget_must_bound_something(run: str, budget: str, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--world-size", "1", "--microbatch-size", "8", "--steps", "1", "--store", "all"]
+    assert main(["rehearse", "--run", run, *words, "--store-budget-mb", budget]) == 2
+    assert "--store-budget-mb" in capfd.readouterr().err
+    assert not (Path(run) / "journal" / "000003.json").exists(), "no attempt was begun"
+
+
 def test_show_of_what_is_another_delivery(run: str, ask: Any) -> None:
     """A whole file of another step under this one's name is damage; a file whose record differs is told as such."""
     layout = Layout(Path(run))
