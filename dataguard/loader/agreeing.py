@@ -55,6 +55,7 @@ def agree(
     roots: Mapping[str, str],
     corpus: Corpus | None = None,
     peers: Peers | None = None,
+    also: Mapping[str, str] | None = None,
     join_timeout_seconds: float = 120.0,
 ) -> AttemptPlan:
     """Begin the attempt as rank 0, or join it.
@@ -70,6 +71,9 @@ def agree(
         Where sources lie now; what changes from this attempt's start on.
     peers
         The ranks' process group; None where they share the run directory alone.
+    also
+        What else peers are held to, which is no fact of the attempt: a rank that ends before the others leaves them
+        waiting.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def agree(
         return asked
 
     here = _here(rank, None if peers is None else peers.device)
-    asked, places = (prepare(), (here,)) if peers is None else _together(peers, run, prepare, here)
+    asked, places = (prepare(), (here,)) if peers is None else _together(peers, run, prepare, here, also or {})
     begins = rank == 0 and (peers is None or peers.records)
 
     def begin() -> AttemptPlan:
@@ -189,11 +193,11 @@ def _valued(name: str, facts: Mapping[str, str]) -> str:
 
 
 def _together(
-    peers: Peers, run: Run, prepare: Callable[[], AttemptRequest], here: RankPlace
+    peers: Peers, run: Run, prepare: Callable[[], AttemptRequest], here: RankPlace, more: Mapping[str, str]
 ) -> tuple[AttemptRequest, tuple[RankPlace, ...]]:
     """Prepare on every rank, and fail on every rank where one of them fails or was told otherwise."""
     asked, failure = _tried(prepare)
-    facts = {} if asked is None else facts_of(run, asked)
+    facts = {} if asked is None else {**facts_of(run, asked), **more}
     told = None if failure is None else _told(failure)
     try:
         answers: list[tuple[_Told, dict[str, str], RankPlace | None]] = peers.gather(

@@ -89,9 +89,10 @@ class Loader(OfOneProcess):
         What is kept itself of what is handed over, beside its record: ``none``, ``flagged`` (``flagged:RULE,RULE``),
         ``last:N`` steps or ``all``; how much of that may lie on disk (of this rank; 1 GiB for ``flagged``, else no
         bound) and wait to be written (256 MiB). What does not fit is let go of and counted.
-    reading, peers, transform, named
-        For adapters to frameworks: who reads ahead instead of threads, how ranks speak to each other, and what makes
-        tensors of samples (it is recorded), and which tensors the store is to keep instead of samples.
+    reading, peers, transform, named, told
+        For adapters to frameworks: who reads ahead instead of threads, how ranks speak to each other, what makes
+        tensors of samples (it is recorded), which tensors the store is to keep instead of samples, and what else has to
+        be the same on ranks that can speak.
     evaluation
         For a named stream (`dataguard.loader.streams`), of which a walk is an evaluation: where the training stands.
 
@@ -135,6 +136,7 @@ class Loader(OfOneProcess):
         store_queue_bytes: int | None = None,
         named: Named | None = None,
         evaluation: EvaluatedAt | None = None,
+        told: Mapping[str, str] | None = None,
     ) -> None:
         geometry.check_rank(rank)
         require_planned_order(
@@ -161,6 +163,7 @@ class Loader(OfOneProcess):
         self._background = reading is not None or num_threads > 0
         self._reading = reading or reading_by_threads(num_threads, prefetch)
         self._peers = peers
+        self._told = {"steps": str(steps), **(told or {})}
         self._on_unreadable = on_unreadable
         self._cache_bytes = cache_bytes
         self._roots = dict(roots or {})
@@ -376,6 +379,7 @@ class Loader(OfOneProcess):
             roots=self._roots,
             corpus=self._corpus,
             peers=self._peers,
+            also=self._told,
             join_timeout_seconds=self._join_timeout_seconds,
         )
 

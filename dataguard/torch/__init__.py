@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dataguard.torch.announced import together as together
     from dataguard.torch.guarded import Guarded as Guarded
     from dataguard.torch.guarding import guard as guard
     from dataguard.torch.loader import GuardedLoader as GuardedLoader
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from dataguard.torch.monitor import Monitor as Monitor
     from dataguard.torch.record import Record as Record
     from dataguard.torch.replaying import rebuild_tensors as rebuild_tensors
-    from dataguard.torch.together import together as together
     from dataguard.torch.transforms import ByteTransform as ByteTransform
     from dataguard.torch.transforms import WindowTransform as WindowTransform
 
@@ -31,7 +31,7 @@ _HOMES = {
     "WindowTransform": "dataguard.torch.transforms",
     "guard": "dataguard.torch.guarding",
     "rebuild_tensors": "dataguard.torch.replaying",
-    "together": "dataguard.torch.together",
+    "together": "dataguard.torch.announced",
 }
 
 __all__ = [

@@ -27,6 +27,7 @@ _OWN = {
     "num_threads": "num_workers",
     "prefetch": "prefetch_factor",
     "peers": "data_parallel_group",
+    "told": "steps_per_epoch",
 }
 
 

@@ -24,6 +24,7 @@ from dataguard.loader.streams import evaluation_settings
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.run import Run
 from dataguard.run.streams import NamedStream
+from dataguard.torch.announced import together
 from dataguard.torch.asked import (
     check_at_least,
     check_settings,
@@ -136,37 +137,39 @@ class GuardedLoader(OfOneProcess):
         **settings: Any,
     ) -> None:
         refuse_while_a_worker_starts()
-        check_settings(settings, start_method, worker_timeout_seconds)
-        check_at_least(num_workers=(num_workers, 0), prefetch_factor=(prefetch_factor, 1))
-        if steps_per_epoch is not None:
-            check_at_least(steps_per_epoch=(steps_per_epoch, 1))
-        self._stream = run if isinstance(run, NamedStream) else None
-        self._stands = "at_step" in settings or "at_attempt" in settings
-        if isinstance(run, NamedStream):
-            of_runs = {} if steps_per_epoch is None else {"steps_per_epoch": steps_per_epoch}
-            settings = evaluation_settings(run, {**settings, **of_runs}, rank=rank)
-        self.run = run = run.run if isinstance(run, NamedStream) else run
-        self.geometry = geometry
-        self.steps_per_epoch = steps_per_epoch
-        self._persistent_workers = persistent_workers
-        self._global_batch: int | None = settings.get("global_batch")
-        self._num_steps: int | None = settings.get("steps") if self._stream is None else self._stream.num_steps
-        recipe = Recipe(
-            transform=transform_of(run, transform, ignore_index),
-            collate=collate,
-            label_names=tuple(label_names),
-            ignore_index=ignore_index,
-        )
-        self._readings = Readings(
-            recipe,
-            Workers(
-                number=num_workers,
-                prefetch_factor=prefetch_factor,
-                start_method=start_method,
-                pin_memory=pin_memory and has_accelerator(),
-                timeout_seconds=worker_timeout_seconds,
-            ),
-        )
+        # Ranks that come to their first microbatch would wait for one that fails here.
+        with together(data_parallel_group=data_parallel_group, replica_group=replica_group):
+            check_settings(settings, start_method, worker_timeout_seconds)
+            check_at_least(num_workers=(num_workers, 0), prefetch_factor=(prefetch_factor, 1))
+            if steps_per_epoch is not None:
+                check_at_least(steps_per_epoch=(steps_per_epoch, 1))
+            self._stream = run if isinstance(run, NamedStream) else None
+            self._stands = "at_step" in settings or "at_attempt" in settings
+            if isinstance(run, NamedStream):
+                of_runs = {} if steps_per_epoch is None else {"steps_per_epoch": steps_per_epoch}
+                settings = evaluation_settings(run, {**settings, **of_runs}, rank=rank)
+            self.run = run = run.run if isinstance(run, NamedStream) else run
+            self.geometry = geometry
+            self.steps_per_epoch = steps_per_epoch
+            self._persistent_workers = persistent_workers
+            self._global_batch: int | None = settings.get("global_batch")
+            self._num_steps: int | None = settings.get("steps") if self._stream is None else self._stream.num_steps
+            recipe = Recipe(
+                transform=transform_of(run, transform, ignore_index),
+                collate=collate,
+                label_names=tuple(label_names),
+                ignore_index=ignore_index,
+            )
+            self._readings = Readings(
+                recipe,
+                Workers(
+                    number=num_workers,
+                    prefetch_factor=prefetch_factor,
+                    start_method=start_method,
+                    pin_memory=pin_memory and has_accelerator(),
+                    timeout_seconds=worker_timeout_seconds,
+                ),
+            )
         self._opening = Opening.of(
             run,
             recipe,
@@ -176,7 +179,7 @@ class GuardedLoader(OfOneProcess):
             replica=replica,
             pin_memory=pin_memory and has_accelerator(),
             version=version,
-            settings={**settings, "named": _named},
+            settings={**settings, "named": _named, "told": {"steps per epoch": str(steps_per_epoch)}},
         )
         self._replica, self.loader = self._opening.open()
         """Walks and records."""

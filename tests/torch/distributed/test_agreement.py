@@ -28,6 +28,9 @@ TOLD_AT_ONCE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "world size": ({}, {"world_size": 8}, ["world size 8, a group of 4"]),
     "rank": ({}, {"rank": 3}, ["rank=3, group rank 2"]),
     "settings": ({}, {"steps": 0}, ["steps 0 cannot be"]),
+    "end": ({}, {"steps": 3}, ["rank 2 has steps 3, rank 0 has 2"]),
+    "epoch": ({}, {"steps_per_epoch": 1}, ["rank 2 has steps per epoch 1, rank 0 has None"]),
+    "workers": ({}, {"num_workers": -1}, ["num_workers -1 cannot be"]),
     "roots": ({}, {"roots": {"web": "/nowhere"}}, ["source 'web' is not where it is looked for", "/nowhere"]),
     "own run, other seed": ({}, {"run": "other"}, ["rank 2 has seed 8, rank 0 has 7", "rank 2 has run"]),
     "state": ({"state": 2}, {"state": 1}, ["of attempt 1, step 1", "of attempt 1, step 2"]),
@@ -87,6 +90,7 @@ def test_a_difference_ends_all_ranks_at_once_with_both_values(answers, name) -> 
             assert answer["kind"] == "RanksDisagree", "and not RankMissing, which patience ends in"
             assert answer["again"]["kind"] in {"RanksDisagree", "RankMissing"}, "and it stays so"
     kinds = {"world size": "GeometryError", "rank": "UsageError", "settings": "UsageError", "roots": "InputError"}
+    kinds["workers"] = "UsageError"  # before there is a loader
     assert answers[name][ODD]["kind"] == kinds.get(name, "RanksDisagree")
 
 
