@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,26 @@ def test_first_microbatch(
         f"{kind}: first microbatch after a resume at step {step:,} / step 0", turns.ratio("late", "early"), target=1.1,
         detail=f"{turns.seconds_of('late') * 1e3:.1f} ms",
     )  # fmt: skip
+
+
+def test_behind_many_attempts(
+    corpus: Corpus, tmp_path: Path, claims: Claims, interleaved: Interleaved, measured: bool
+) -> None:
+    """Runs that were resumed 1, 10, 30 and 90 times before; each measurement adds an attempt to its run."""
+    plan = Plan(corpus, seed=17, global_batch=SIZE, lanes=1)
+    resumed = [1, 10, 30, 90] if measured else [1, 2]
+    states = {str(number): run_that_reached(tmp_path / str(number), plan, 1_000) for number in resumed}
+    for name, state in states.items():
+        for _ in range(int(name) - 1):
+            first_microbatch(tmp_path / name, state).close()
+    turns = interleaved(
+        {name: partial(first_microbatch, tmp_path / name, state) for name, state in states.items()},
+        rounds=7,
+        clock=time.process_time,
+        after=close,
+    )
+    for name in states:
+        claims(
+            f"first microbatch of a run resumed {name} times before / once", turns.ratio(name, str(resumed[0])),
+            detail=f"{turns.seconds_of(name) * 1e3:.1f} ms",
+        )  # fmt: skip
