@@ -67,7 +67,7 @@ def main(out: Path, num_steps: int) -> None:
         optimizer.step()
         optimizer.zero_grad()
         loss = totals[0].item() / num_tokens
-        monitor.log(microbatch.step, loss=loss, grad_norm=grad_norm, lr=1e-3)
+        monitor.log(run.label(microbatch.step), loss=loss, grad_norm=grad_norm, lr=1e-3)
         totals.zero_()
         if rank == 0 and loader.next_step % 5 == 0:
             state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}

@@ -57,10 +57,10 @@ class Failed:
             error=error if isinstance(error, DataguardError) else None,
         )
 
-    def raised(self) -> DataguardError:
-        """The error that the parent raises."""
+    def raised(self, where: str) -> DataguardError:
+        """The error that the parent raises; `where` is the address in the trainer's labels."""
         error = self.error or EnvironmentFailed(
-            f"{self.address} cannot be read", found=f"{self.kind}: {self.message}", todo="mend it and resume"
+            f"{where} cannot be read", found=f"{self.kind}: {self.message}", todo="mend it and resume"
         )
         error.add_note(f"where it was raised:\n{self.trace}")
         return error

@@ -159,6 +159,7 @@ class GuardedLoader(OfOneProcess):
                 collate=collate,
                 label_names=tuple(label_names),
                 ignore_index=ignore_index,
+                first_label=run.first_label,
             )
             self._readings = Readings(
                 recipe,

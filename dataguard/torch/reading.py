@@ -21,13 +21,14 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
+from dataguard.core.address import Address
 from dataguard.errors import WorkerDied
 from dataguard.loader.feed import Fed, Feeder
 from dataguard.loader.feeding import Feeding
@@ -68,8 +69,8 @@ class Readings:
     def __call__(self, feeding: Feeding, feeder: Feeder, planned: Iterable[Planned]) -> Iterator[Fed]:
         """Begin to read."""
         if not self._workers.number:
-            return _here(Feed(feeder, self._recipe), planned, pin=self._workers.pin_memory)
-        reading = _ByWorkers(WorkerDataset(feeding, self._shipped), self._workers, planned)
+            return _here(Feed(feeder, self._recipe), planned, where=self._recipe.where, pin=self._workers.pin_memory)
+        reading = _ByWorkers(WorkerDataset(feeding, self._shipped), self._workers, planned, where=self._recipe.where)
         self._under_way = weakref.ref(reading)
         # Now and not at the first microbatch: a fork has to come before this process begins threads of its own.
         reading.start()
@@ -82,7 +83,7 @@ class Readings:
             reading.pause()
 
 
-def _here(feed: Feed, planned: Iterable[Planned], *, pin: bool) -> Iterator[Fed]:
+def _here(feed: Feed, planned: Iterable[Planned], *, where: Callable[[Address], str], pin: bool) -> Iterator[Fed]:
     """In this process: read and judged a few at a time, made at hand-over."""
     due = _Due(planned, num_single=1, together=_READ_TOGETHER)
     for group in due:
@@ -93,7 +94,7 @@ def _here(feed: Feed, planned: Iterable[Planned], *, pin: bool) -> Iterator[Fed]
                 fed, tensors, num_loss_tokens = next(feeding)
             except Exception as error:
                 failed = Failed.of(group[num_fed].address, error)
-                raise failed.raised() from error
+                raise failed.raised(where(failed.address)) from error
             fed = with_tensors(fed, tensors, num_loss_tokens)
             num_fed += 1
             yield replace(fed, tensors=fed.tensors.pin_memory()) if pin else fed
@@ -149,8 +150,16 @@ class _Due:
 class _ByWorkers:
     """One DataLoader over what is planned."""
 
-    def __init__(self, dataset: WorkerDataset, workers: Workers, planned: Iterable[Planned]) -> None:
+    def __init__(
+        self,
+        dataset: WorkerDataset,
+        workers: Workers,
+        planned: Iterable[Planned],
+        *,
+        where: Callable[[Address], str],
+    ) -> None:
         self._dataset = dataset
+        self._where = where
         self._settings = workers
         together = max(1, workers.prefetch_factor // _GROUPS_AHEAD)
         self._groups_ahead = -(-workers.prefetch_factor // together)
@@ -208,7 +217,7 @@ class _ByWorkers:
             self._receive()
         answer = self._ready.popleft()
         if isinstance(answer, Failed):
-            raise answer.raised()
+            raise answer.raised(self._where(answer.address))
         return answer
 
     def _receive(self) -> None:
@@ -272,7 +281,7 @@ class _ByWorkers:
                 continue
             # What it has answered and nobody took yet went with it: it held the memory of that.
             groups = (group for i, group in enumerate(self._due.waiting) if self._turn(i) == number)
-            held = [str(each.address) for group in groups for each in group]
+            held = [self._where(each.address) for group in groups for each in group]
             raise WorkerDied(
                 f"worker {number} of {len(self._processes)} (process {process.pid}) {how_it_ended(process.exitcode)}",
                 found=f"it had {' and '.join(held) or 'nothing'}; {self._told_due()}",
@@ -309,7 +318,9 @@ class _ByWorkers:
         return f"worker {number} of {len(self._processes)} (process {self._processes[number].pid})"
 
     def _told_due(self) -> str:
-        return f"{self._due.waiting[0][0].address} was due next" if self._due.waiting else "nothing was due"
+        return (
+            f"{self._where(self._due.waiting[0][0].address)} was due next" if self._due.waiting else "nothing was due"
+        )
 
     def pause(self) -> None:
         """End the workers; what they were ahead is read again by those that are started next."""

@@ -254,7 +254,7 @@ class Standing:
         if difference == 1 and first == 0:
             return "if the trainer counts from 1, create the run with first_label=1"
         if difference == -1 and first == 1:
-            return "if the trainer counts from 0, create the run with first_label=0"
+            return "run.label(microbatch.step) is what the trainer calls a step; microbatch.step counts from 0"
         if difference == -1:
             return "if the trainer asks for the next batch before it logs the last, Monitor(..., ahead=1)"
         return "the trainer must count as the loader does, from the state that was loaded on"

@@ -162,3 +162,15 @@ def test_a_transform_that_cannot_be_pickled(documents: Corpus, run_folder: Path)
     loader_of(run, transform=local, num_workers=1, start_method="fork").close()
     loader_of(run, transform=local).close()
     assert len(run.attempts()) == 0
+
+
+@pytest.mark.parametrize(("num_workers", "what"), [(0, "raise"), (1, "raise"), (1, "exit"), (1, "kill")])
+def test_failures_are_told_in_the_labels_of_the_trainer(
+    documents: Corpus, run_folder: Path, word: str, num_workers: int, what: str
+) -> None:
+    run = a_run(run_folder, documents, first_label=1)
+    transform = Raises(word) if what == "raise" else Odd(word, what)
+    with loader_of(run, transform=transform, num_workers=num_workers) as loader, pytest.raises(DataguardError) as found:
+        list(loader)
+    assert "step 5, rank 0, microbatch 2" in str(found.value)
+    assert "step 4," not in str(found.value).splitlines()[0]

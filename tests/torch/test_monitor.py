@@ -143,7 +143,7 @@ def test_a_step_other_than_the_one_delivered_names_both(tmp_path: Path, corpus: 
     ("first_label", "off", "advice"),
     [
         (0, 1, "create the run with first_label=1"),
-        (1, -1, "create the run with first_label=0"),
+        (1, -1, "run.label(microbatch.step) is what the trainer calls a step"),
         (0, -1, "Monitor(..., ahead=1)"),
         (1, 1, "the trainer must count as the loader does"),
     ],
