@@ -1,7 +1,8 @@
 """The only room that imports torch: the loader under a trainer, and what stands beside it.
 
-In come runs, plans and the user's own functions; out come microbatches of tensors, each on record. Its names are
-imported when they are first used.
+In come runs, plans and the user's own functions; out come microbatches of tensors, each on record. `loader` is what a
+trainer is given, `guarding` a loader that exists already, `ranks` process groups and replicas, `monitoring` and
+`watching` what is logged by step. Its names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataguard.torch.announced import together as together
-    from dataguard.torch.guarded import Guarded as Guarded
-    from dataguard.torch.guarding import guard as guard
+    from dataguard.torch.guarding.guard import guard as guard
+    from dataguard.torch.guarding.guarded import Guarded as Guarded
     from dataguard.torch.loader import GuardedLoader as GuardedLoader
     from dataguard.torch.microbatch import TensorMicrobatch as TensorMicrobatch
-    from dataguard.torch.monitor import Monitor as Monitor
+    from dataguard.torch.monitoring.monitor import Monitor as Monitor
+    from dataguard.torch.ranks.announced import together as together
     from dataguard.torch.record import Record as Record
     from dataguard.torch.replaying import rebuild_tensors as rebuild_tensors
     from dataguard.torch.transforms import ByteTransform as ByteTransform
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ByteTransform": "dataguard.torch.transforms",
-    "Guarded": "dataguard.torch.guarded",
+    "Guarded": "dataguard.torch.guarding.guarded",
     "GuardedLoader": "dataguard.torch.loader",
-    "Monitor": "dataguard.torch.monitor",
+    "Monitor": "dataguard.torch.monitoring.monitor",
     "Record": "dataguard.torch.record",
     "TensorMicrobatch": "dataguard.torch.microbatch",
     "WindowTransform": "dataguard.torch.transforms",
-    "guard": "dataguard.torch.guarding",
+    "guard": "dataguard.torch.guarding.guard",
     "rebuild_tensors": "dataguard.torch.replaying",
-    "together": "dataguard.torch.announced",
+    "together": "dataguard.torch.ranks.announced",
 }
 
 __all__ = [

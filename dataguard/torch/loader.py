@@ -24,7 +24,6 @@ from dataguard.loader.streams import evaluation_settings
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.run import Run
 from dataguard.run.streams import NamedStream
-from dataguard.torch.announced import together
 from dataguard.torch.asked import (
     check_at_least,
     check_settings,
@@ -35,8 +34,9 @@ from dataguard.torch.asked import (
 from dataguard.torch.making import Collate, Recipe, Transform
 from dataguard.torch.microbatch import TensorMicrobatch
 from dataguard.torch.opening import Opening
+from dataguard.torch.ranks.announced import together
+from dataguard.torch.ranks.replicas import ReplicaMode
 from dataguard.torch.reading import Readings
-from dataguard.torch.replicas import ReplicaMode
 from dataguard.torch.tensors import named_tensors
 from dataguard.torch.transforms import IGNORE_INDEX
 from dataguard.torch.workers import StartMethod, Workers
@@ -60,7 +60,7 @@ class GuardedLoader(OfOneProcess):
     replica_group, replica
         The processes that share one copy of the model (tensor, pipeline, context parallelism), and how those that do
         not record come by the microbatch: they ``receive`` it, or read it as well and ``compare``; see
-        `dataguard.torch.replicas`.
+        `dataguard.torch.ranks.replicas`.
     transform
         Makes a dict of tensors of a `Record`: tokenizes, cuts, pads. It is called for padding slots as well, with an
         empty record. Default for windows: `WindowTransform`.

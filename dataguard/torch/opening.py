@@ -14,9 +14,9 @@ from dataguard.core.address import Geometry
 from dataguard.loader.loader import Loader
 from dataguard.run.run import Run
 from dataguard.torch.making import Recipe
-from dataguard.torch.place import Place, place_of
+from dataguard.torch.ranks.place import Place, place_of
+from dataguard.torch.ranks.replicas import Replica, ReplicaMode
 from dataguard.torch.reading import Readings
-from dataguard.torch.replicas import Replica, ReplicaMode
 from dataguard.torch.transform import identity_of
 from dataguard.torch.transforms import settings_of
 

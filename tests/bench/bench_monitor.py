@@ -23,7 +23,7 @@ from dataguard.loader.loader import Loader
 from dataguard.run.records import TELEMETRY_RECORD
 from dataguard.run.run import Run
 from dataguard.run.telemetry import RECORDS_PER_FRAME
-from dataguard.torch.monitor import Monitor
+from dataguard.torch.monitoring.monitor import Monitor
 from tests.bench.conftest import Claims, Interleaved
 from tests.support.corpora import make_corpus
 from tests.support.runs import make_run, open_loaders

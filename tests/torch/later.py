@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dataguard.torch import values
+from dataguard.torch.monitoring import values
 
 __all__ = ["FakeDevice"]
 

@@ -21,7 +21,7 @@ from dataguard.core.address import Geometry
 from dataguard.errors import DataguardError
 from dataguard.loader.loader import Loader
 from dataguard.run.run import Run
-from dataguard.torch.monitor import Monitor
+from dataguard.torch.monitoring.monitor import Monitor
 
 
 def loss_of(step: int, rank: int) -> float:

@@ -13,10 +13,10 @@ import xxhash
 
 from dataguard.core.tensors import NamedTensor
 from dataguard.errors import UsageError
-from dataguard.torch.guarding_batch import find_tensors, rows_digest, sample_digests
-from dataguard.torch.guarding_begin import place_here
-from dataguard.torch.guarding_judge import Naming, put
-from dataguard.torch.guarding_take import take
+from dataguard.torch.guarding.batch import find_tensors, rows_digest, sample_digests
+from dataguard.torch.guarding.begin import place_here
+from dataguard.torch.guarding.judge import Naming, put
+from dataguard.torch.guarding.take import take
 from dataguard.torch.tensors import named_tensors
 
 

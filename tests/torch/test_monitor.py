@@ -22,8 +22,8 @@ from dataguard.run import frames
 from dataguard.run.amend import skip
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import read_telemetry, telemetry_of_lineage
-from dataguard.torch import sink
-from dataguard.torch.monitor import DATA_WAIT, Monitor
+from dataguard.torch.monitoring import sink
+from dataguard.torch.monitoring.monitor import DATA_WAIT, Monitor
 from tests.run.dying import in_a_child
 from tests.support.corpora import make_corpus
 from tests.support.runs import make_run, open_loaders

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from dataguard.errors import UsageError
-from dataguard.torch import values
-from dataguard.torch.values import take, take_samples
+from dataguard.torch.monitoring import values
+from dataguard.torch.monitoring.values import take, take_samples
 from tests.torch.later import FakeDevice
 
 

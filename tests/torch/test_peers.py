@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from dataguard.errors import AttemptError, RankMissing, RanksDisagree
-from dataguard.torch.peers import StorePeers
+from dataguard.torch.ranks.peers import StorePeers
 from tests.support.thread_peers import in_threads
 
 

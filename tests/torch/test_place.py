@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from dataguard.core.address import Geometry
 from dataguard.errors import GeometryError, UsageError
-from dataguard.torch.place import group_of, place_of
+from dataguard.torch.ranks.place import group_of, place_of
 
 
 def geometry(world_size: int) -> Geometry:

@@ -15,10 +15,10 @@ from torch import nn
 from torch.distributed.tensor import Shard
 
 from dataguard.errors import UsageError
-from dataguard.torch import watching_attention
-from dataguard.torch.watching import Watch, watch
-from dataguard.torch.watching_blocks import parts_of
-from dataguard.torch.watching_sample import Sample
+from dataguard.torch.watching import attention as watching_attention
+from dataguard.torch.watching.blocks import parts_of
+from dataguard.torch.watching.sample import Sample
+from dataguard.torch.watching.watch import Watch, watch
 from tests.twins.transformer import HEADS, Transformer, loss_of, microbatch
 
 ADAM = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}

@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from dataguard.torch.watching import watch
+from dataguard.torch.watching.watch import watch
 from tests.twins.transformer import Transformer, loss_of, microbatch
 
 

@@ -22,13 +22,13 @@ from dataguard.run.policies import GateChoice
 from dataguard.run.run import Run
 from dataguard.run.store_rule import StoreRule
 from dataguard.run.writer import Fsync
-from dataguard.torch.guarding_begin import Beginning, place_here
-from dataguard.torch.guarding_indices import IndexWatch, inner_loader, is_indexed
-from dataguard.torch.guarding_judge import Naming, check_policy
-from dataguard.torch.guarding_walk import Keep, Walk
+from dataguard.torch.guarding.begin import Beginning, place_here
+from dataguard.torch.guarding.indices import IndexWatch, inner_loader, is_indexed
+from dataguard.torch.guarding.judge import Naming, check_policy
+from dataguard.torch.guarding.walk import Keep, Walk
 
 if TYPE_CHECKING:
-    from dataguard.torch.guarding_replay import Replayed
+    from dataguard.torch.guarding.replay import Replayed
 
 __all__ = ["Guarded"]
 
@@ -243,7 +243,7 @@ class Guarded:
         NotInRun
             Nothing on the lineage has delivered the step.
         """
-        from dataguard.torch.guarding_replay import replay_step
+        from dataguard.torch.guarding.replay import replay_step
 
         if self._walk is not None:
             self._walk.wait()

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from dataguard.torch.peers import GroupPeers
-from dataguard.torch.place import group_of
+from dataguard.torch.ranks.peers import GroupPeers
+from dataguard.torch.ranks.place import group_of
 
 __all__ = ["together"]
 

@@ -37,7 +37,7 @@ from dataguard.loader.loader import Loader
 from dataguard.loader.reading import Reading
 from dataguard.loader.walk import Planned
 from dataguard.torch.microbatch import TensorMicrobatch
-from dataguard.torch.peers import StorePeers
+from dataguard.torch.ranks.peers import StorePeers
 from dataguard.torch.tensors import from_shared, to_shared
 
 __all__ = ["Replica", "ReplicaMode", "ReplicaPeers"]

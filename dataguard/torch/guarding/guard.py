@@ -23,8 +23,8 @@ from dataguard.run.run import Run
 from dataguard.run.store_rule import StoreRule
 from dataguard.run.writer import Fsync
 from dataguard.torch.asked import check_at_least
-from dataguard.torch.guarded import Guarded
-from dataguard.torch.guarding_judge import Naming
+from dataguard.torch.guarding.guarded import Guarded
+from dataguard.torch.guarding.judge import Naming
 
 if TYPE_CHECKING:
     from dataguard.gate.policy import Policy

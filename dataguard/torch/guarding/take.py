@@ -17,8 +17,8 @@ from dataguard.core.tensors import tensors_digest
 from dataguard.gate.judged import Judged
 from dataguard.plan.slots import SlotStatus
 from dataguard.run.judging import Judge
-from dataguard.torch.guarding_batch import find_tensors, is_one_sample, num_samples_of, rows_digest, sample_digests
-from dataguard.torch.guarding_judge import (
+from dataguard.torch.guarding.batch import find_tensors, is_one_sample, num_samples_of, rows_digest, sample_digests
+from dataguard.torch.guarding.judge import (
     Naming,
     can_mask,
     judged_tokens,

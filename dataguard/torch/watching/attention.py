@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from dataguard.torch.watching_numbers import local
+from dataguard.torch.watching.numbers import local
 
 __all__ = ["LogitWatch", "largest_logit"]
 

@@ -2,10 +2,10 @@
 
 `watch` puts one hook on the model and two on the optimizer. On a step that is not sampled they compare two numbers and
 return. On a sampled step they put more hooks on for its duration, and these values go to the run's telemetry, each with
-the part of the model behind a slash (see `watching_blocks`):
+the part of the model behind a slash (see `blocks`):
 
 - at the end of each forward pass: ``activation_rms`` and ``activation_max`` of what each block gives,
-  ``attention_logit_max`` (see `watching_attention`), and ``log_z``, the mean over all places of the log of the sum of
+  ``attention_logit_max`` (see `attention`), and ``log_z``, the mean over all places of the log of the sum of
   the exponentials of the logits;
 - at the end of each backward pass: ``local_grad_norm``, of the gradient that this pass alone gave on this rank, before
   it is added to that of other microbatches, before ranks are reduced, before clipping, and still scaled where a loss
@@ -34,9 +34,9 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from dataguard.errors import UsageError
-from dataguard.torch.watching_attention import LogitWatch
-from dataguard.torch.watching_blocks import Parts, is_attention, parts_of
-from dataguard.torch.watching_sample import Sample, first_tensor, logits_of
+from dataguard.torch.watching.attention import LogitWatch
+from dataguard.torch.watching.blocks import Parts, is_attention, parts_of
+from dataguard.torch.watching.sample import Sample, first_tensor, logits_of
 
 __all__ = ["Recorder", "Watch", "watch"]
 

@@ -18,10 +18,10 @@ import torch
 from dataguard.core.address import Address
 from dataguard.errors import UsageError
 from dataguard.run.run import Run
-from dataguard.torch.sink import Sink
-from dataguard.torch.standing import Delivers, Standing
-from dataguard.torch.values import Taken, Value, take, take_samples
-from dataguard.torch.watching import Watch, watch
+from dataguard.torch.monitoring.sink import Sink
+from dataguard.torch.monitoring.standing import Delivers, Standing
+from dataguard.torch.monitoring.values import Taken, Value, take, take_samples
+from dataguard.torch.watching.watch import Watch, watch
 
 __all__ = ["DATA_WAIT", "Monitor"]
 
@@ -207,7 +207,7 @@ class Monitor:
         step: Callable[[], int] | None = None,
         logits: Callable[[Any], torch.Tensor | None] | None = None,
     ) -> Watch:
-        """Sample what goes on inside a model, every so many steps: see `dataguard.torch.watching`.
+        """Sample what goes on inside a model, every so many steps: see `dataguard.torch.watching.watch`.
 
         Parameters
         ----------

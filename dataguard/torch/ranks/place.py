@@ -6,7 +6,7 @@
    through the run directory, and the launch is told apart by torchrun's run id with its restart count.
 
 Where several processes share one copy of the model, the group of each replica is given beside the data-parallel group;
-its processes have the same rank, and the first of them reads and records for all (`dataguard.torch.replicas`).
+its processes have the same rank, and the first of them reads and records for all (`dataguard.torch.ranks.replicas`).
 
 Whatever two of them say otherwise is an error with both values. A rank that finds one tells the others, where there is
 a group, so that none of them waits for it.
@@ -24,8 +24,8 @@ import torch.distributed as dist
 
 from dataguard.core.address import Geometry
 from dataguard.errors import GeometryError, UsageError
-from dataguard.torch.peers import GroupPeers
-from dataguard.torch.replicas import Replica, ReplicaMode, ReplicaPeers
+from dataguard.torch.ranks.peers import GroupPeers
+from dataguard.torch.ranks.replicas import Replica, ReplicaMode, ReplicaPeers
 
 __all__ = ["Place", "group_of", "place_of"]
 

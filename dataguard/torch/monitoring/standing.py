@@ -22,7 +22,7 @@ from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.steps import Steps
 from dataguard.run.progress import Progress
 from dataguard.run.run import Run
-from dataguard.torch.place import group_of
+from dataguard.torch.ranks.place import group_of
 
 __all__ = ["Delivers", "Standing"]
 

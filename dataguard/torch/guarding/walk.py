@@ -47,8 +47,8 @@ from dataguard.run.store import StoreWriter
 from dataguard.run.store_file import KeptMicrobatch
 from dataguard.run.store_rule import StoreRule
 from dataguard.run.writer import Fsync, RankWriter
-from dataguard.torch.guarding_judge import Naming, answers_of, check_policy
-from dataguard.torch.guarding_take import Taken, take
+from dataguard.torch.guarding.judge import Naming, answers_of, check_policy
+from dataguard.torch.guarding.take import Taken, take
 from dataguard.torch.tensors import named_tensors
 
 __all__ = ["Keep", "Walk"]

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from dataguard.torch.watching_blocks import Parts, value_name
-from dataguard.torch.watching_numbers import (
+from dataguard.torch.watching.blocks import Parts, value_name
+from dataguard.torch.watching.numbers import (
     adam_moments,
     joined_max,
     joined_norm,

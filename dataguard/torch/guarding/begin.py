@@ -25,10 +25,10 @@ from dataguard.plan.state import LoaderState
 from dataguard.run.launch import AttemptRequest
 from dataguard.run.policies import GateChoice
 from dataguard.run.run import Run
-from dataguard.torch.guarding_batch import find_tensors, num_samples_of
-from dataguard.torch.guarding_judge import Naming
-from dataguard.torch.guarding_walk import Walk
-from dataguard.torch.place import Place, group_of, place_of
+from dataguard.torch.guarding.batch import find_tensors, num_samples_of
+from dataguard.torch.guarding.judge import Naming
+from dataguard.torch.guarding.walk import Walk
+from dataguard.torch.ranks.place import Place, group_of, place_of
 
 __all__ = ["Beginning", "place_here"]
 

@@ -34,8 +34,8 @@ from dataguard.run.judging import Judge, judge_of
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX
 from dataguard.run.run import Run
 from dataguard.run.store_file import KeptMicrobatch
-from dataguard.torch.guarding_judge import Naming, answers_of
-from dataguard.torch.guarding_take import Taken, take
+from dataguard.torch.guarding.judge import Naming, answers_of
+from dataguard.torch.guarding.take import Taken, take
 from dataguard.torch.tensors import DTYPES
 
 __all__ = ["Replayed", "replay_step"]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dataguard.errors import UsageError, WriterConflict
 from dataguard.run.run import Run
 from dataguard.run.telemetry import TelemetryWriter, open_telemetry, telemetry_records
-from dataguard.torch.values import Taken
+from dataguard.torch.monitoring.values import Taken
 
 __all__ = ["MOST_PENDING", "Sink"]
 
