@@ -120,8 +120,10 @@ def test_inspect_for_people(told) -> None:
     assert all(line.startswith("  ") and line.strip() for line in lines[8::2])
 
 
-REPLAY_KEYS = ["step", "batch", "attempt", "status", "microbatches", "skips", "damage", "notes"]
-MICROBATCH_KEYS = ["rank", "microbatch", "status", "digest", "recorded", "samples"]
+REPLAY_KEYS = ["step", "batch", "attempt", "status", "origin", "microbatches", "skips", "damage", "notes"]
+MICROBATCH_KEYS = [
+    *("rank", "microbatch", "status", "digest", "recorded", "made_of", "origin", "problem", "samples"),
+]
 SAMPLE_KEYS = [
     *("slot", "position", "source", "shard", "row", "delivered", "status", "digest", "recorded", "length", "problem"),
     *("verdict", "rules", "why", "signals"),

@@ -28,6 +28,7 @@ from dataguard.run.events import (
     SkipAdded,
     StreamAdded,
     StreamIdentity,
+    TransformIdentity,
     decode_event,
     encode_event,
     kind_of,
@@ -72,6 +73,16 @@ OF_STREAMS: list[Event] = [
     ),
     msgspec.structs.replace(ALL_KINDS[1], parent=None, fork_step=0, evaluated_at=EvaluatedAt(attempt=2, step=300)),
 ]
+
+TRANSFORM = TransformIdentity(name="train:tokenize", source=DIGEST, version="3", parts={"tokenizer": DIGEST[::-1]})
+
+OF_TRAINING: dict[str, Event] = {
+    "stream-added": ALL_KINDS[9],
+    "run-created": OF_STREAMS[0],
+    "attempt-begun evaluation": OF_STREAMS[1],
+    "attempt-begun transform": msgspec.structs.replace(ALL_KINDS[1], transform=TRANSFORM),
+}
+"""What came with training: named streams, and what makes tensors of samples."""
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "judged-events-v1"
 
@@ -162,6 +173,13 @@ def test_events_of_a_run_with_a_policy_are_what_they_were(event: Event) -> None:
     raw = (GOLDEN / f"{kind_of(event)}.json").read_bytes()
     assert decode_event(raw) == file_of(event)
     assert encode_event(file_of(event)) == raw
+
+
+@pytest.mark.parametrize("name", OF_TRAINING)
+def test_events_of_training_are_what_they_were(name: str) -> None:
+    raw = (GOLDEN.parent / "training-events-v1" / f"{name}.json").read_bytes()
+    assert decode_event(raw) == file_of(OF_TRAINING[name])
+    assert encode_event(file_of(OF_TRAINING[name])) == raw
 
 
 def test_what_a_run_without_a_policy_writes_has_no_word_of_it() -> None:

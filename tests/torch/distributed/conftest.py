@@ -96,17 +96,22 @@ def launch(launcher: subprocess.Popen[str], tmp_path: Path) -> Launch:
 
 
 @pytest.fixture(scope="session")
-def manifest(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def manifest(corpus: Corpus, corpus_folder: Path) -> Path:
     """Where the corpus's manifest lies."""
-    return next(tmp_path_factory.getbasetemp().glob("corpus*/M.parquet"))
+    path = corpus_folder / "M.parquet"
+    assert path.is_file()
+    return path
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("corpus")
+
+
+@pytest.fixture(scope="session")
+def corpus(corpus_folder: Path) -> Corpus:
     """96 records in three formats; nobody changes it."""
-    return make_corpus(
-        tmp_path_factory.mktemp("corpus"), {"web": {"a.parquet": 41, "b.jsonl.gz": 23}, "code": {"c.parquet": 32}}
-    )
+    return make_corpus(corpus_folder, {"web": {"a.parquet": 41, "b.jsonl.gz": 23}, "code": {"c.parquet": 32}})
 
 
 @pytest.fixture
