@@ -65,10 +65,24 @@ class Keeping:
         background: bool,
     ) -> Keeper:
         """What keeps, for one rank of an attempt that has begun."""
+        writer = self.writer(run, attempt, rank=rank, policy=policy, clock=clock, background=background)
+        return Keeper(writer, self, self.rule.bits(policy))
+
+    def writer(
+        self,
+        run: Run,
+        attempt: AttemptPlan,
+        *,
+        rank: int,
+        policy: Policy | None,
+        clock: Callable[[], str],
+        background: bool = True,
+    ) -> StoreWriter | None:
+        """The store of one rank of an attempt that has begun; None where nothing is kept."""
         bits = self.rule.bits(policy)
         if self.rule.kind == "none":
-            return Keeper(None, self, bits)
-        writer = StoreWriter.open(
+            return None
+        return StoreWriter.open(
             run.layout,
             run_id=run.run_id,
             attempt=attempt.number,
@@ -81,7 +95,6 @@ class Keeping:
             queue_bytes=self.queue_bytes,
             background=background,
         )
-        return Keeper(writer, self, bits)
 
 
 class Keeper:

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +32,7 @@ from dataguard.loader.walk import End, Walk
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.slots import SlotStatus
 from dataguard.run.begin import idle_skips
+from dataguard.run.clock import now
 from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, record_halts
 from dataguard.run.join import fence
 from dataguard.run.judging import Answers, Judge, account_of, judge_of
@@ -136,7 +136,7 @@ class Walking:
             self.writer = self._writer(fsync=fsync, background=background) if records else Unrecorded()
             opened.callback(self.writer.close, seal=False)
             kept = keeping if records else Keeping.read("none", None, None, None)
-            self.keeper = kept.keeper(run, attempt, rank=rank, policy=policy, clock=_now, background=background)
+            self.keeper = kept.keeper(run, attempt, rank=rank, policy=policy, clock=now, background=background)
             opened.callback(self.keeper.close)
             self._tidying = Tidying(run, attempt.number, background=background) if records and rank == 0 else None
             opened.pop_all()
@@ -156,7 +156,7 @@ class Walking:
             microbatch_size=attempt.geometry.microbatch_size,
             digests={"plan": begun.plan, "attempt": begun.attempt_digest},
             head=(head.number, head.sha256),
-            clock=_now,
+            clock=now,
             fsync=fsync,
             fence=fence(run, attempt.number),
             background=background,
@@ -328,7 +328,3 @@ def _without_effect(run: Run, attempt: AttemptPlan) -> list[str]:
         for skip in idle_skips(attempt)
         if skip.event not in known
     ]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")  # noqa: TID251 - for people who read headers

@@ -12,7 +12,6 @@ Reading is in `telemetry_reading`, the wide form (a row a step, a column a name)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Self
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dataguard.errors import UsageError, WriterConflict
+from dataguard.run.clock import now
 from dataguard.run.frames import FramesFile, FramesHeader
 from dataguard.run.join import fence
 from dataguard.run.layout import Layout
@@ -283,6 +283,6 @@ def open_telemetry(run: Run, attempt: int, rank: int, *, fenced: bool = True) ->
         first_step=begun.fork_step,
         digests={"plan": begun.plan, "attempt": begun.attempt_digest},
         head=(head.number, head.sha256),
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),  # noqa: TID251 - for people who read headers
+        created=now(),
         fence=fence(run, attempt) if fenced else _free,
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.errors import UsageError, WriterConflict
+from dataguard.run.clock import now
 from dataguard.run.frames import FramesFile, FramesHeader
 from dataguard.run.layout import Layout
 from dataguard.run.logs.log import TrainingLog
@@ -305,7 +305,7 @@ def _write(run: Run, attempt: int, rank: int, points: _Points) -> str:
         first_step=begun.fork_step,
         digests={"plan": begun.plan, "attempt": begun.attempt_digest},
         journal_head=(head.number, head.sha256),
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),  # noqa: TID251 - for people who read headers
+        created=now(),
     )
     names = [name.decode() for name in points.names.tolist()]
     records = telemetry_records(points.steps, names, points.values, time_ns=points.times)

@@ -72,7 +72,7 @@ class GuardedLoader(OfOneProcess):
         Which tensors are labels, and what a label is that does not count. Labels stand at the place of the token that
         they are.
     num_workers, prefetch_factor, start_method
-        Processes that read ahead (0 reads at hand-over), the microbatches each is ahead, and how they are started:
+        Processes that read ahead (0: this one, a few at once), the microbatches each is ahead, how they are started:
         ``forkserver``, ``spawn`` or ``fork``. They change nothing that is delivered.
     persistent_workers
         Whether workers stay between two stretches of `steps_per_epoch`.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from dataguard.core.address import Address
 from dataguard.errors import AttemptError, UsageError
 from dataguard.gate.account import Account
+from dataguard.loader.keeping import Keeping
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.state import JournalHead, LoaderState, read_state
 from dataguard.run.policies import GateChoice
@@ -25,7 +26,7 @@ from dataguard.run.writer import Fsync
 from dataguard.torch.guarding.begin import Beginning, place_here
 from dataguard.torch.guarding.indices import IndexWatch, inner_loader, is_indexed
 from dataguard.torch.guarding.judge import Naming, check_policy
-from dataguard.torch.guarding.walk import Keep, Walk
+from dataguard.torch.guarding.walk import Walk
 
 if TYPE_CHECKING:
     from dataguard.torch.guarding.replay import Replayed
@@ -73,7 +74,7 @@ class Guarded:
         self._naming = naming
         default = "none" if self._watch is not None else "all"
         budget, queue = store_bounds
-        self._keep = Keep(rule=keep or StoreRule.parse(default), budget_bytes=budget, queue_bytes=queue)
+        self._keep = Keeping.read(keep or default, budget, queue)
         self._fsync = fsync
         self._beginning = Beginning(
             run,
@@ -143,7 +144,7 @@ class Guarded:
 
         def walk(run: Run, attempt: AttemptPlan, rank: int) -> Walk:
             return Walk(
-                run, attempt, rank=rank, naming=self._naming, keep=self._keep, whole=self._whole, fsync=self._fsync
+                run, attempt, rank=rank, naming=self._naming, keeping=self._keep, whole=self._whole, fsync=self._fsync
             )
 
         return self._beginning.begin(size, state=self._state, start_step=self._started(), walk=walk)

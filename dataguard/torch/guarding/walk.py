@@ -20,8 +20,6 @@ import atexit
 import os
 import time
 import weakref
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -33,36 +31,27 @@ from dataguard.errors import AnswerNo, AttemptError, UsageError, WriterConflict
 from dataguard.gate.account import Account
 from dataguard.gate.judged import Judged
 from dataguard.gate.verdict import Verdict
+from dataguard.loader.keeping import Keeping
 from dataguard.loader.proposals import propose_met
 from dataguard.loader.tidying import Tidying
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.slots import SlotStatus
+from dataguard.run.clock import now
 from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, record_halts
 from dataguard.run.join import fence
 from dataguard.run.judging import Answers, account_of, judge_of
 from dataguard.run.progress import Progress
 from dataguard.run.records import INDEX_RECORD, SIGNAL_PREFIX
 from dataguard.run.run import Run
-from dataguard.run.store import StoreWriter
 from dataguard.run.store_file import KeptMicrobatch
-from dataguard.run.store_rule import StoreRule
 from dataguard.run.writer import Fsync, RankWriter
 from dataguard.torch.guarding.judge import Naming, answers_of, check_policy
 from dataguard.torch.guarding.take import Taken, take
 from dataguard.torch.tensors import named_tensors
 
-__all__ = ["Keep", "Walk"]
+__all__ = ["Walk"]
 
 _COUNTED_AT_ONCE = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
-    """What of the batches is kept themselves."""
-
-    rule: StoreRule
-    budget_bytes: int | None = None
-    queue_bytes: int | None = None
 
 
 class Walk:
@@ -70,7 +59,7 @@ class Walk:
 
     Parameters
     ----------
-    naming, keep
+    naming, keeping
         What tensors are called, and which batches are kept themselves.
     whole
         Whether each batch is one sample.
@@ -83,7 +72,7 @@ class Walk:
         *,
         rank: int,
         naming: Naming,
-        keep: Keep,
+        keeping: Keeping,
         whole: bool,
         fsync: Fsync,
     ) -> None:
@@ -95,7 +84,7 @@ class Walk:
         self.judge = judge = judge_of(run, attempt.number)
         policy = None if judge is None else judge.policy
         check_policy(policy)
-        bits = keep.rule.bits(policy)
+        bits = keeping.rule.bits(policy)
         self._steps = steps = run.steps_of(attempt.number)
         first = steps.batch(attempt.fork_step)
         self._size = first.size
@@ -118,18 +107,18 @@ class Walk:
             microbatch_size=attempt.geometry.microbatch_size,
             digests={"plan": begun.plan, "attempt": begun.attempt_digest},
             head=(head.number, head.sha256),
-            clock=_now,
+            clock=now,
             fsync=fsync,
             fence=fence(run, attempt.number),
             background=False,
             record=None if judge is None else judge.record,
         )
         try:
-            self._store = _store(run, attempt, rank, keep, bits)
+            self._store = keeping.writer(run, attempt, rank=rank, policy=policy, clock=now)
         except BaseException:
             self.writer.close(seal=False)
             raise
-        self._wants = (keep.rule, bits)
+        self._wants = (keeping.rule, bits)
         self._watch = None if judge is None else HaltWatch(run.layout, attempt.number)
         self._account = Account.empty(0 if policy is None else len(policy.rules))
         self._uncounted: list[Judged] = []
@@ -374,24 +363,3 @@ def _padding(size: int, record: np.dtype[np.void]) -> NDArray[np.void]:
         if name.startswith(SIGNAL_PREFIX):
             empty[name] = np.nan
     return empty
-
-
-def _store(run: Run, attempt: AttemptPlan, rank: int, keep: Keep, bits: int) -> StoreWriter | None:
-    if keep.rule.kind == "none":
-        return None
-    return StoreWriter.open(
-        run.layout,
-        run_id=run.run_id,
-        attempt=attempt.number,
-        rank=rank,
-        first_step=attempt.fork_step,
-        rule=keep.rule,
-        rule_bits=bits,
-        clock=_now,
-        budget_bytes=keep.budget_bytes,
-        queue_bytes=keep.queue_bytes,
-    )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")  # noqa: TID251 - for people who read headers
