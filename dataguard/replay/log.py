@@ -14,6 +14,7 @@ from dataguard.run.events import (
     EvaluatedAt,
     Event,
     Halted,
+    Note,
     Proposed,
     Quarantined,
     Released,
@@ -24,6 +25,7 @@ from dataguard.run.events import (
     kind_of,
 )
 from dataguard.run.journal import Entry
+from dataguard.run.notes import text_of_note
 from dataguard.run.pending import revoked_events
 from dataguard.run.reached import complete_steps
 from dataguard.run.run import Run
@@ -73,7 +75,7 @@ def read_log(run: Run) -> tuple[tuple[LogLine, ...], tuple[str, ...]]:
 def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
     if entry.number in revoked:
         return "revoked"
-    if isinstance(entry.event, RunCreated | AttemptBegun | Halted | StreamAdded):
+    if isinstance(entry.event, RunCreated | AttemptBegun | Halted | StreamAdded | Note):
         return "done"
     if isinstance(entry.event, Proposed):
         return "proposed"
@@ -81,6 +83,8 @@ def _state(entry: Entry, revoked: frozenset[int], last_attempt: int) -> State:
 
 
 def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
+    if isinstance(event, Note):
+        return text_of_note(run, event)
     if isinstance(event, StreamAdded):
         return _stream(run, event)
     if isinstance(event, RunCreated) and event.stream:

@@ -26,21 +26,36 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from dataguard.core.digests import canonical_json
 from dataguard.plan.document import Fill, SkipMode
+from dataguard.run.event_fields import Digest, EventBase, NonNegative, Positive
+from dataguard.run.note_events import (
+    CanaryCompared,
+    CheckpointSaved,
+    Diagnosed,
+    ExperimentDone,
+    Note,
+    SpikeFound,
+    TrainerDescribed,
+)
 
 __all__ = [
     "AppliedSkip",
     "AttemptBegun",
+    "CanaryCompared",
+    "CheckpointSaved",
+    "Diagnosed",
     "EvaluatedAt",
     "Event",
     "EventFile",
     "EventUnreadableError",
+    "ExperimentDone",
     "Halted",
+    "Note",
     "Proposed",
     "Quarantined",
     "RankPlace",
@@ -48,26 +63,19 @@ __all__ = [
     "Revoked",
     "RunCreated",
     "SkipAdded",
+    "SpikeFound",
     "StreamAdded",
     "StreamIdentity",
+    "TrainerDescribed",
     "TransformIdentity",
     "decode_event",
     "encode_event",
     "kind_of",
 ]
 
-NonNegative = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-"""SHA-256, hexadecimal."""
-
 
 class EventUnreadableError(ValueError):
     """The bytes of one event file are no event; the journal turns this into a problem that names the file."""
-
-
-class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What all events share: they are tagged by ``kind`` and know no fields but their own."""
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,7 +101,7 @@ class EvaluatedAt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Its step, counted from 0."""
 
 
-class RunCreated(_Event, frozen=True, kw_only=True, tag="run-created"):
+class RunCreated(EventBase, frozen=True, kw_only=True, tag="run-created"):
     """Event 1: the run exists from here on."""
 
     run: str
@@ -120,7 +128,7 @@ class RunCreated(_Event, frozen=True, kw_only=True, tag="run-created"):
     """Size of the vocabulary, as `policy`; left out where it is not known."""
     spool: str | None = None
     """Folder on each machine's local disk under which its ranks keep their hot files; null for the run directory."""
-    roots: dict[str, str] = {}
+    roots: dict[str, str] = msgspec.field(default_factory=dict)
     """Where the sources lay when the run was created; remembered, in no digest."""
     stream: StreamIdentity | msgspec.UnsetType = msgspec.UNSET
     """Where this is no run of its own but a named stream of one."""
@@ -161,7 +169,7 @@ class TransformIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """What else decides what it gives, by name: the digest of a tokenizer, of a collate function, settings."""
 
 
-class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
+class AttemptBegun(EventBase, frozen=True, kw_only=True, tag="attempt-begun"):
     """An attempt begins: from which step, with which geometry, plan, skips and withheld rows."""
 
     attempt: Positive
@@ -197,13 +205,13 @@ class AttemptBegun(_Event, frozen=True, kw_only=True, tag="attempt-begun"):
     transform: TransformIdentity | msgspec.UnsetType = msgspec.UNSET
     """What makes tensors of its samples; then the digest of each microbatch covers those tensors. In no digest."""
     ranks: tuple[RankPlace, ...] = ()
-    roots: dict[str, str] = {}
+    roots: dict[str, str] = msgspec.field(default_factory=dict)
     """Where the sources lay for this attempt; remembered, in no digest."""
     evaluated_at: EvaluatedAt | msgspec.UnsetType = msgspec.UNSET
     """For an evaluation of a named stream, and for that alone; in no digest."""
 
 
-class SkipAdded(_Event, frozen=True, kw_only=True, tag="skip-added"):
+class SkipAdded(EventBase, frozen=True, kw_only=True, tag="skip-added"):
     """Positions that later attempts shall not be trained on."""
 
     start: NonNegative
@@ -222,7 +230,7 @@ class SkipAdded(_Event, frozen=True, kw_only=True, tag="skip-added"):
     reason: str
 
 
-class Quarantined(_Event, frozen=True, kw_only=True, tag="quarantined"):
+class Quarantined(EventBase, frozen=True, kw_only=True, tag="quarantined"):
     """A shard, one of its rows, or a list of rows is withheld from every later attempt."""
 
     shard: str | None = None
@@ -242,7 +250,7 @@ class Quarantined(_Event, frozen=True, kw_only=True, tag="quarantined"):
             raise ValueError("a quarantined row needs its shard")
 
 
-class Released(_Event, frozen=True, kw_only=True, tag="released"):
+class Released(EventBase, frozen=True, kw_only=True, tag="released"):
     """A quarantined shard (and all of its rows), or one quarantined row, is delivered again by later attempts."""
 
     shard: str
@@ -250,14 +258,14 @@ class Released(_Event, frozen=True, kw_only=True, tag="released"):
     reason: str = ""
 
 
-class Revoked(_Event, frozen=True, kw_only=True, tag="revoked"):
+class Revoked(EventBase, frozen=True, kw_only=True, tag="revoked"):
     """An earlier skip, quarantine, release or revocation no longer applies to later attempts."""
 
     event: Positive
     reason: str = ""
 
 
-class Proposed(_Event, frozen=True, kw_only=True, tag="proposed"):
+class Proposed(EventBase, frozen=True, kw_only=True, tag="proposed"):
     """What a rank met and could not decide; it has no effect until somebody acts on it."""
 
     proposal: Literal["quarantine", "skip"]
@@ -273,7 +281,7 @@ class Proposed(_Event, frozen=True, kw_only=True, tag="proposed"):
     """The rule of the attempt's policy that proposes it; left out where rows could not be read."""
 
 
-class Halted(_Event, frozen=True, kw_only=True, tag="halted"):
+class Halted(EventBase, frozen=True, kw_only=True, tag="halted"):
     """A rule of the gate said halt: all ranks of the attempt stop before a step. Steps count from 0."""
 
     attempt: Positive
@@ -289,7 +297,7 @@ class Halted(_Event, frozen=True, kw_only=True, tag="halted"):
     rules: tuple[str, ...]
 
 
-class StreamAdded(_Event, frozen=True, kw_only=True, tag="stream-added"):
+class StreamAdded(EventBase, frozen=True, kw_only=True, tag="stream-added"):
     """The run has a named stream, a fixed set to evaluate on; its own journal and index lie in ``streams/NAME``."""
 
     name: str
@@ -301,7 +309,23 @@ class StreamAdded(_Event, frozen=True, kw_only=True, tag="stream-added"):
     """Steps of an evaluation; null for one whole pass over every source."""
 
 
-Event = RunCreated | AttemptBegun | SkipAdded | Quarantined | Released | Revoked | Proposed | Halted | StreamAdded
+Event = (
+    RunCreated
+    | AttemptBegun
+    | SkipAdded
+    | Quarantined
+    | Released
+    | Revoked
+    | Proposed
+    | Halted
+    | StreamAdded
+    | CheckpointSaved
+    | TrainerDescribed
+    | SpikeFound
+    | ExperimentDone
+    | CanaryCompared
+    | Diagnosed
+)
 Amendment = SkipAdded | Quarantined | Released | Revoked
 
 

@@ -150,6 +150,10 @@ class Layout:
         """``withheld/<digest>.parquet``: a list of shards and rows to withhold."""
         return self.root / "withheld" / f"{_digest(digest)}.parquet"
 
+    def triage(self, what: str, digest: str) -> Path:
+        """``triage/<what>-<digest>.json``: what an experiment or a canary found."""
+        return self.root / "triage" / f"{what}-{_digest(digest)}.json"
+
     def policy(self, digest: str) -> Path:
         """``policy/<digest>.toml``."""
         return self.root / "policy" / f"{_digest(digest)}.toml"

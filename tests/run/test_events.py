@@ -11,13 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataguard.core.evidence import Replay, Told, Verdict
+from dataguard.core.spikes import EventClass
+from dataguard.core.trainer import OptimizerFacts, PlannedChange, TrainerFacts
 from dataguard.run.events import (
     AppliedSkip,
     AttemptBegun,
+    CanaryCompared,
+    CheckpointSaved,
+    Diagnosed,
     EvaluatedAt,
     Event,
     EventFile,
     EventUnreadableError,
+    ExperimentDone,
     Halted,
     Proposed,
     Quarantined,
@@ -26,8 +33,10 @@ from dataguard.run.events import (
     Revoked,
     RunCreated,
     SkipAdded,
+    SpikeFound,
     StreamAdded,
     StreamIdentity,
+    TrainerDescribed,
     TransformIdentity,
     decode_event,
     encode_event,
@@ -58,6 +67,31 @@ ALL_KINDS: list[Event] = [
         rules=("out_of_vocabulary",),
     ),
     StreamAdded(name="valid-code", stream="b" * 32, plan=DIGEST, manifest=DIGEST[::-1], num_steps=None),
+]  # fmt: skip
+
+NOTES: list[Event] = [
+    CheckpointSaved(attempt=2, next_step=30, path="s3://bucket/ckpt/30"),
+    TrainerDescribed(
+        attempt=2,
+        facts=TrainerFacts(
+            optimizer=OptimizerFacts(epsilon=1e-8), changes=(PlannedChange(step=40, what="lr / 3"),)
+        ),
+    ),
+    SpikeFound(
+        attempt=2, event_class=EventClass.TRANSIENT_SPIKE, start=31, stop=36, peak=33, size_nats=0.75, sigmas=12.5,
+        aftermath_nats=None, grad_norm_ratio=4.0, signal="loss", rank=None, detector="default",
+    ),
+    ExperimentDone(
+        attempt=2, step=33, outcome=Replay.BATCH_FROM_THIS_STATE, number_type=Told.NO, first_layer="blocks.3.attn",
+        results=DIGEST, summary="the batch spikes from step 30, not from step 20",
+    ),
+    CanaryCompared(
+        attempt=None, step=0, differs=Told.YES, odd=("node-7/cuda:3",), results=DIGEST, summary="1 of 8 differs"
+    ),
+    Diagnosed(
+        attempt=2, step=33, event_class=EventClass.TRANSIENT_SPIKE, verdict=Verdict.DATA_AND_STATE,
+        scores={"data": 2.5, "hardware": 0.0}, evidence={"replay": "batch_from_this_state"}, summary="rewind to 30",
+    ),
 ]  # fmt: skip
 
 JUDGED: list[Event] = [
@@ -94,7 +128,7 @@ def file_of(event: Event, number: int = 1) -> EventFile:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("event", ALL_KINDS + OF_STREAMS, ids=kind_of)
+@pytest.mark.parametrize("event", ALL_KINDS + NOTES + OF_STREAMS, ids=kind_of)
 def test_an_event_comes_back_equal(event: Event) -> None:
     document = file_of(event, 7)
     assert decode_event(encode_event(document)) == document
@@ -165,7 +199,7 @@ def test_a_quarantine_names_a_shard_or_a_list() -> None:
 
 
 def test_every_kind_of_event_is_covered_here() -> None:
-    assert {type(event) for event in ALL_KINDS} == set(Event.__args__)
+    assert {type(event) for event in ALL_KINDS + NOTES} == set(Event.__args__)
 
 
 @pytest.mark.parametrize("event", JUDGED, ids=kind_of)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dataguard.run.amend import skip
-from dataguard.run.events import Event, Halted, StreamAdded, decode_event, encode_event
+from dataguard.run.events import Event, Halted, Note, StreamAdded, decode_event, encode_event
 from dataguard.run.journal import Head
 from dataguard.run.run import Run
 
@@ -42,7 +42,7 @@ def test_the_first_event_gives_identity(run: Run) -> None:
 
 def test_every_kind_of_event_is_there_with_what_it_said(run: Run) -> None:
     entries = run.read().entries
-    assert {type(entry.event) for entry in entries} == set(Event.__args__) - {Halted, StreamAdded}
+    assert {type(entry.event) for entry in entries} == set(Event.__args__) - {Halted, StreamAdded, *Note.__args__}
     assert [entry.by for entry in entries] == ["ada@analytical-engine"] * 10
     assert entries[2].event.reason == "spike: loss 2.1 → 7.9"  # type: ignore[union-attr]
     assert entries[2].time == "2026-01-02T03:06:05.000006Z"
