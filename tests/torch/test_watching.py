@@ -78,6 +78,9 @@ def expected(model: Transformer, history: list[list[torch.Tensor]], *, clip: flo
                 values[f"activation_rms/blocks.{i}"] = outputs.square().mean().sqrt().item()
                 values[f"activation_max/blocks.{i}"] = outputs.abs().max().item()
                 values[f"attention_logit_max/blocks.{i}"] = max(scores[i].max().item() for _, scores, _ in seen)
+                heads = [max(scores[i][:, h].max().item() for _, scores, _ in seen) for h in range(HEADS)]
+                values[f"attention_logit_head/blocks.{i}"] = heads.index(max(heads))
+                values |= {f"attention_logit_max/blocks.{i}/head={h}": logit for h, logit in enumerate(heads)}
             logits = torch.stack([logits for _, _, logits in seen]).double()
             values["log_z"] = logits.exp().sum(-1).log().mean().item()
         with torch.no_grad():

@@ -206,6 +206,7 @@ class Monitor:
         every: int = 100,
         step: Callable[[], int] | None = None,
         logits: Callable[[Any], torch.Tensor | None] | None = None,
+        heads: bool | None = None,
     ) -> Watch:
         """Sample what goes on inside a model, every so many steps: see `dataguard.torch.watching.watch`.
 
@@ -223,6 +224,8 @@ class Monitor:
         logits
             Finds the logits in what the model gives, or says None. Default: its ``logits``, else its first tensor of
             two or more dimensions.
+        heads
+            Whether each attention head has a value of its own. Default: where the model has at most 512 of them.
 
         Returns
         -------
@@ -240,7 +243,7 @@ class Monitor:
                 found=f"ahead={self._ahead}: the next batch may have been fetched before the pass begins",
                 todo="say it: watch(..., step=lambda: trainer.state.global_step), or the like",
             )
-        watched = watch(self, model, optimizer, every=every, step=step, logits=logits)
+        watched = watch(self, model, optimizer, every=every, step=step, logits=logits, heads=heads)
         self._watches.append(watched)
         return watched
 

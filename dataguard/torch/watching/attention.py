@@ -32,23 +32,29 @@ _MULTI_HEAD_SIGNATURE = inspect.signature(_MULTI_HEAD)
 
 
 class LogitWatch(TorchFunctionMode):
-    """Gives the largest logit of each attention to `found`, as a tensor of one element that stays on its device."""
+    """Gives the largest logit of each attention to `found`, as a tensor of one element that stays on its device.
 
-    def __init__(self, found: Callable[[torch.Tensor], None], in_attention: Callable[[], bool]) -> None:
+    With `by_head` it is a tensor of one element a head, where the heads have a dimension of their own.
+    """
+
+    def __init__(
+        self, found: Callable[[torch.Tensor], None], in_attention: Callable[[], bool], *, by_head: bool = False
+    ) -> None:
         super().__init__()
         self._found = found
         self._in_attention = in_attention
+        self._by_head = by_head
 
     def __torch_function__(
         self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         named = kwargs or {}
         if func is _ATTENTION:
-            self._tell(_of_attention(*args, **named))
+            self._tell(_of_attention(*args, **named, by_head=self._by_head))
         elif func is _MULTI_HEAD:
-            self._tell(_of_multi_head(*args, **named))
+            self._tell(_of_multi_head(*args, by_head=self._by_head, **named))
         elif func in _SOFTMAX and self._in_attention():
-            self._tell(_of_softmax(*args, **named))
+            self._tell(_of_softmax(*args, by_head=self._by_head, **named))
         return func(*args, **named)
 
     def _tell(self, logit: torch.Tensor | None) -> None:
@@ -63,6 +69,7 @@ def largest_logit(
     scale: float | None = None,
     mask: torch.Tensor | None = None,
     is_causal: bool = False,
+    by_head: bool = False,
 ) -> torch.Tensor:
     """The largest pre-softmax logit, in float32; NaN where one is NaN, -inf where everything is masked.
 
@@ -77,6 +84,8 @@ def largest_logit(
         Broadcastable to the logits: bool, True where a key may be seen; or added to them.
     is_causal
         Query i sees the keys up to i.
+    by_head
+        Give the largest of each head, shape (heads,), where there are four dimensions; else that of all, shape ().
 
     >>> largest_logit(torch.eye(2) * 3, torch.eye(2), scale=1.0).item()
     3.0
@@ -99,8 +108,13 @@ def largest_logit(
                 rows = torch.arange(first, first + logits.shape[-2], device=logits.device)
                 columns = torch.arange(num_keys, device=logits.device)
                 logits = logits.masked_fill(columns > rows[:, None], -torch.inf)
-            largest.append(logits.amax())
-        return torch.stack(largest).amax()
+            largest.append(_largest(logits, by_head=by_head))
+        return torch.stack(largest).amax(0)
+
+
+def _largest(logits: torch.Tensor, *, by_head: bool) -> torch.Tensor:
+    """Over everything, or over everything but the heads, which stand third from the end of four dimensions."""
+    return logits.amax((0, 2, 3)) if by_head and logits.dim() == 4 else logits.amax()
 
 
 def _of_attention(
@@ -112,15 +126,17 @@ def _of_attention(
     is_causal: bool = False,  # noqa: FBT001, FBT002 - torch's own signature
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
+    *,
+    by_head: bool,
 ) -> torch.Tensor | None:
     del value, dropout_p, enable_gqa
     if query.is_nested or not query.numel() or not key.numel():
         return None
     mask = None if attn_mask is None else local(attn_mask)
-    return largest_logit(query, key, scale=scale, mask=mask, is_causal=is_causal)
+    return largest_logit(query, key, scale=scale, mask=mask, is_causal=is_causal, by_head=by_head)
 
 
-def _of_multi_head(*args: Any, **kwargs: Any) -> torch.Tensor | None:
+def _of_multi_head(*args: Any, by_head: bool, **kwargs: Any) -> torch.Tensor | None:
     given = _MULTI_HEAD_SIGNATURE.bind(*args, **kwargs)
     given.apply_defaults()
     told = given.arguments
@@ -144,7 +160,8 @@ def _of_multi_head(*args: Any, **kwargs: Any) -> torch.Tensor | None:
         # (place, sequence, width) -> (sequence, head, place, width of a head)
         q, k = (each.reshape(*each.shape[:2], num_heads, -1).permute(1, 2, 0, 3) for each in (q, k))
         mask, padding = told["attn_mask"], told["key_padding_mask"]
-        return largest_logit(q, k, mask=_added(mask, padding, q, k), is_causal=told["is_causal"] and mask is None)
+        causal = told["is_causal"] and mask is None
+        return largest_logit(q, k, mask=_added(mask, padding, q, k), is_causal=causal, by_head=by_head)
 
 
 def _added(
@@ -170,7 +187,13 @@ def _added(
     return total
 
 
-def _of_softmax(input: torch.Tensor, dim: int | None = None, *_: Any, **__: Any) -> torch.Tensor | None:  # noqa: A002
+def _of_softmax(
+    input: torch.Tensor,  # noqa: A002 - torch's own name
+    dim: int | None = None,
+    *_: Any,
+    by_head: bool,
+    **__: Any,
+) -> torch.Tensor | None:
     if not input.is_floating_point() or input.dim() < 3 or dim not in (-1, input.dim() - 1) or not input.numel():
         return None
-    return local(input).amax().float()
+    return _largest(local(input), by_head=by_head).float()

@@ -14,6 +14,7 @@ import torch
 __all__ = [
     "AdamMoments",
     "adam_moments",
+    "joined_heads",
     "joined_max",
     "joined_norm",
     "joined_rms",
@@ -57,6 +58,11 @@ def joined_norm(norms: list[torch.Tensor]) -> torch.Tensor:
 def joined_max(values: list[torch.Tensor]) -> torch.Tensor:
     """The largest; NaN where one is NaN."""
     return _stacked(values).amax()
+
+
+def joined_heads(values: list[torch.Tensor]) -> torch.Tensor:
+    """The largest of each head, shape (heads,), over values of that shape; NaN where one is NaN."""
+    return _stacked(values).amax(0)
 
 
 def joined_sum(values: list[torch.Tensor]) -> torch.Tensor:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from dataguard.torch.watching.blocks import Parts, value_name
 from dataguard.torch.watching.numbers import (
     adam_moments,
+    joined_heads,
     joined_max,
     joined_norm,
     joined_rms,
@@ -25,7 +26,11 @@ from dataguard.torch.watching.numbers import (
     ratio,
 )
 
-__all__ = ["Sample", "first_tensor", "logits_of"]
+__all__ = ["MOST_HEADS", "Sample", "first_tensor", "logits_of"]
+
+MOST_HEADS = 512
+"""Heads of a model of which each has a value of its own unless somebody asks for more: 50 kB of telemetry a forward
+pass. A model of 1.3 billion parameters has 384, one of 70 billion 5,120."""
 
 
 def first_tensor(output: Any) -> torch.Tensor | None:
@@ -62,7 +67,7 @@ def logits_of(output: Any) -> torch.Tensor | None:
 class Sample:
     """One sampled step."""
 
-    def __init__(self, step: int, parts: Parts, say: Callable[[str], None]) -> None:
+    def __init__(self, step: int, parts: Parts, say: Callable[[str], None], *, heads: bool | None = None) -> None:
         self.step = step
         """As the trainer calls it."""
         self.parts = parts
@@ -72,6 +77,8 @@ class Sample:
         self._part_of = {id(parameter): part for part, held in parts.parameters.items() for parameter in held}
         self._activations: dict[str, tuple[list[torch.Tensor], list[torch.Tensor], list[int]]] = {}
         self._attention: dict[str, list[torch.Tensor]] = {}
+        self._with_heads = heads
+        self._heads: dict[str, list[torch.Tensor]] = {}
         self._log_z: list[torch.Tensor] = []
         self._num_places = 0
         self._pass: dict[int, torch.Tensor] = {}
@@ -96,8 +103,10 @@ class Sample:
         counts.append(held.numel())
 
     def add_attention(self, part: str, logit: torch.Tensor) -> None:
-        """The largest logit of an attention inside a block."""
-        self._attention.setdefault(part, []).append(logit)
+        """The largest logit of an attention inside a block: of all, shape (), or of each head, shape (heads,)."""
+        self._attention.setdefault(part, []).append(logit.amax())
+        if self._with_heads is not False:
+            self._heads.setdefault(part, []).append(logit)
 
     def add_logits(self, logits: torch.Tensor) -> None:
         """The logits that the model gave."""
@@ -118,8 +127,36 @@ class Sample:
         for part, logits in self._attention.items():
             name = value_name("attention_logit_max", part, values) if part else "attention_logit_max"
             values[name] = joined_max(logits)
+        values |= self._head_values(values)
         if self._log_z:
             values["log_z"] = joined_sum(self._log_z) / self._num_places
+        return values
+
+    def _head_values(self, taken: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Of each block the head with the largest logit, and each head's own where there are not too many."""
+        known: dict[str, torch.Tensor] = {}
+        for part, each in self._heads.items():
+            if any(logit.dim() == 0 or logit.shape != each[0].shape for logit in each):
+                self._say(
+                    f"the heads of the attention in {part or 'the model'} cannot be told apart: its logits have no "
+                    "dimension for them (batch, heads, queries, keys), or two attentions differ in their number"
+                )
+            else:
+                known[part] = joined_heads(each)
+        values: dict[str, torch.Tensor] = {}
+        num_heads = sum(len(heads) for heads in known.values())
+        if self._with_heads is None and num_heads > MOST_HEADS:
+            self._say(
+                f"{num_heads:,} heads are more than {MOST_HEADS}: of each block only the head with the largest logit "
+                "is told, as attention_logit_head (all of them with heads=True)"
+            )
+        for part, heads in known.items():
+            name = value_name("attention_logit_head", part, taken) if part else "attention_logit_head"
+            values[name] = heads.argmax().float()
+            if self._with_heads or num_heads <= MOST_HEADS:
+                for head, logit in enumerate(heads.unbind()):
+                    own = f"{part}/head={head}" if part else f"head={head}"
+                    values[value_name("attention_logit_max", own, {**taken, **values})] = logit
         return values
 
     # -- the backward pass

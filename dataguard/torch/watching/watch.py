@@ -5,8 +5,9 @@ return. On a sampled step they put more hooks on for its duration, and these val
 the part of the model behind a slash (see `blocks`):
 
 - at the end of each forward pass: ``activation_rms`` and ``activation_max`` of what each block gives,
-  ``attention_logit_max`` (see `attention`), and ``log_z``, the mean over all places of the log of the sum of
-  the exponentials of the logits;
+  ``attention_logit_max`` of each block (see `attention`), ``attention_logit_head``, which of its heads that is, and
+  each head's own as ``attention_logit_max/blocks.3/head=7`` (queries are counted where keys are shared by groups), and
+  ``log_z``, the mean over all places of the log of the sum of the exponentials of the logits;
 - at the end of each backward pass: ``local_grad_norm``, of the gradient that this pass alone gave on this rank, before
   it is added to that of other microbatches, before ranks are reduced, before clipping, and still scaled where a loss
   scaler is used; of a step it is the largest of its passes;
@@ -60,6 +61,7 @@ def watch(
     every: int = 100,
     step: Callable[[], int] | None = None,
     logits: Callable[[Any], torch.Tensor | None] | None = None,
+    heads: bool | None = None,
 ) -> Watch:
     """Sample what goes on inside a model, every so many steps, until the handle is removed.
 
@@ -79,6 +81,9 @@ def watch(
     logits
         Finds the logits in what the model gives, or says None. Default: its ``logits``, else its first tensor of two
         or more dimensions.
+    heads
+        Whether each attention head has a value of its own. Default: where the model has at most 512 of them; of more,
+        the one with the largest logit is told by block. False says nothing of heads.
 
     Raises
     ------
@@ -89,7 +94,7 @@ def watch(
         raise UsageError(f"every {every!r} cannot be", allowed="a whole number of steps, at least 1")
     if not isinstance(model, nn.Module):
         raise UsageError(f"a {type(model).__name__} cannot be watched", allowed="a torch.nn.Module")
-    return Watch(monitor, model, _optimizers(optimizer), every=every, step=step, logits=logits)
+    return Watch(monitor, model, _optimizers(optimizer), every=every, step=step, logits=logits, heads=heads)
 
 
 def _optimizers(given: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
@@ -117,6 +122,7 @@ class Watch:
         every: int,
         step: Callable[[], int] | None,
         logits: Callable[[Any], torch.Tensor | None] | None,
+        heads: bool | None,
     ) -> None:
         self._monitor = monitor
         self._model = model
@@ -124,6 +130,7 @@ class Watch:
         self._every = every
         self._step = step
         self._find_logits = logits or logits_of
+        self._heads = heads
         self._notes: list[str] = []
         self._parameters = parts_of(model).parameters
         """As they are now: what shards parameters puts others in their place while a pass goes on."""
@@ -147,6 +154,11 @@ class Watch:
         for optimizer in optimizers:
             self._always.append(optimizer.register_step_pre_hook(self._before_step))
             self._always.append(optimizer.register_step_post_hook(self._after_step))
+
+    @property
+    def every(self) -> int:
+        """Steps whose label is a multiple of this are sampled."""
+        return self._every
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -178,7 +190,7 @@ class Watch:
             return None
         if self._sample is None:
             parts = parts_of(self._model).with_parameters(self._parameters)
-            self._sample = Sample(step, parts, self._say)
+            self._sample = Sample(step, parts, self._say, heads=self._heads)
             self._note_compiled(parts)
             for parameters in parts.parameters.values():
                 for parameter in parameters:
@@ -227,7 +239,9 @@ class Watch:
         for name, module in parts.attentions.items():
             self._enter(module, name, attention=True)
         if not parts.compiled:
-            mode: Any = LogitWatch(self._found_logit, lambda: self._num_attentions > 0)
+            mode: Any = LogitWatch(
+                self._found_logit, lambda: self._num_attentions > 0, by_head=self._heads is not False
+            )
             mode.__enter__()
             self._mode = mode
 
