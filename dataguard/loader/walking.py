@@ -36,6 +36,7 @@ from dataguard.run.clock import now
 from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, record_halts
 from dataguard.run.join import fence
 from dataguard.run.judging import Answers, Judge, account_of, judge_of
+from dataguard.run.places import this_host
 from dataguard.run.policies import fill_of
 from dataguard.run.progress import Progress
 from dataguard.run.run import Run
@@ -161,6 +162,7 @@ class Walking:
             fence=fence(run, attempt.number),
             background=background,
             record=None if self.judge is None else self.judge.record,
+            host=this_host(),
         )
 
     def _end_reading(self) -> None:

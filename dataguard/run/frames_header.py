@@ -56,6 +56,8 @@ class FramesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format"
     """UTC, ISO 8601: for people only."""
     scales: int | msgspec.UnsetType = msgspec.UNSET
     """Which scales its headline bytes are of (`headline.SCALES_VERSION`); left out where it holds none."""
+    host: str | msgspec.UnsetType = msgspec.UNSET
+    """Name of the machine that its writer ran on; left out where nobody said it. In no digest."""
 
     def __post_init__(self) -> None:
         if self.records_per_frame < 1 or self.frame_bytes != self.data_bytes + CHECKSUM_BYTES:

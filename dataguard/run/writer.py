@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -106,6 +107,7 @@ class RankWriter:
         fence: Callable[[], None] = _free,
         background: bool = True,
         record: np.dtype[np.void] | None = None,
+        host: str | None = None,
     ) -> Self:
         """Claim (attempt, rank), which nobody can claim again, and open its first segment.
 
@@ -132,6 +134,8 @@ class RankWriter:
             Seal in a thread of the writer's own; otherwise `append` seals before it returns.
         record
             What `append` will be given: `records.index_record` of an attempt with a policy, else INDEX_RECORD.
+        host
+            Name of this machine; the rank's seals file keeps it (see `places`).
 
         Raises
         ------
@@ -156,8 +160,9 @@ class RankWriter:
                 record=record if kind == "index" else None,
             )
 
+        of_rank = msgspec.structs.replace(header("seals", 1), host=host or msgspec.UNSET)
         try:
-            seals = FramesFile.create(layout.seals(attempt, rank), header("seals", 1), tmp=layout.tmp, lock=True)
+            seals = FramesFile.create(layout.seals(attempt, rank), of_rank, tmp=layout.tmp, lock=True)
         except WriterConflict as error:
             raise WriterConflict(
                 f"rank {rank} of attempt {attempt} has had its writer",

@@ -40,6 +40,7 @@ from dataguard.run.clock import now
 from dataguard.run.halting import Halt, HaltWatch, answer_of, publish_halt, record_halts
 from dataguard.run.join import fence
 from dataguard.run.judging import Answers, account_of, judge_of
+from dataguard.run.places import this_host
 from dataguard.run.progress import Progress
 from dataguard.run.records import INDEX_RECORD, SIGNAL_PREFIX
 from dataguard.run.run import Run
@@ -112,6 +113,7 @@ class Walk:
             fence=fence(run, attempt.number),
             background=False,
             record=None if judge is None else judge.record,
+            host=this_host(),
         )
         try:
             self._store = keeping.writer(run, attempt, rank=rank, policy=policy, clock=now)
