@@ -12,7 +12,17 @@ from enum import StrEnum
 
 from dataguard.core.spikes import EventClass
 
-__all__ = ["Evidence", "Finite", "HardwareLog", "RankPattern", "Replay", "Told", "Verdict"]
+__all__ = [
+    "Evidence",
+    "Finite",
+    "GradNorm",
+    "HardwareLog",
+    "Mitigation",
+    "RankPattern",
+    "Replay",
+    "Told",
+    "Verdict",
+]
 
 
 class Verdict(StrEnum):
@@ -48,6 +58,35 @@ class Finite(StrEnum):
     ONE_RANK = "nonfinite_on_one_rank"
     SEVERAL_RANKS = "nonfinite_on_several_ranks"
     UNKNOWN = "unknown"
+
+
+class GradNorm(StrEnum):
+    """What the gradient norm did around the event (row A16)."""
+
+    UNKNOWN = "unknown"
+    ORDINARY = "ordinary"
+    """It is what it was."""
+    BURST = "burst"
+    """One narrow burst of a few steps."""
+    CLIMBING = "climbing"
+    """It has climbed for a long while ahead of the event."""
+    NONFINITE = "nonfinite"
+    """It jumps to infinity or NaN."""
+    ZERO_ON_ONE_RANK = "zero_on_one_rank"
+    """Exactly zero on one rank, before anything was reduced."""
+
+
+class Mitigation(StrEnum):
+    """What was tried first, after which the event did not come again over as many steps (row A16)."""
+
+    NOT_TRIED = "not_tried"
+    """Nothing was, or nothing of it helped."""
+    SKIP = "skip"
+    """Rewinding and skipping batches."""
+    CONFIGURATION = "configuration"
+    """Another configuration: a lower rate, a longer warm-up, a part that stabilises."""
+    HOST = "host"
+    """Another host, from the same checkpoint."""
 
 
 class RankPattern(StrEnum):
@@ -124,5 +163,7 @@ class Evidence:
     hardware_log: HardwareLog = HardwareLog.NOT_GIVEN
     number_type: Told = Told.UNKNOWN
     """It happens in the run's number type, and not in float32 on the same inputs: overflow, or lost precision."""
+    grad_norm: GradNorm = GradNorm.UNKNOWN
+    mitigation: Mitigation = Mitigation.NOT_TRIED
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Of each field by name: what was found there, with its numbers, for people."""
