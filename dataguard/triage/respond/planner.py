@@ -137,7 +137,7 @@ def plan_response(
     suspects = tuple(shards) if verdict in _QUARANTINES else ()
     quarantines = quarantine_advice(run, suspects, read.entries, pending)
     configuration = configuration_advice(found, facts) if verdict in _CHANGES else ()
-    fence = _hosts(run, read, event, lineage[-1].number if lineage else None, hosts) if _fences(verdict) else ()
+    fence = _hosts(run, read, event, leaf, hosts) if _fences(verdict) else ()
     if _fences(verdict) and not fence:
         notes.append("which host to fence is not known: no rank stands out, or where it ran was not recorded")
     retention = None
@@ -201,13 +201,14 @@ def _about_skip(run: Run, event: SpikeEvent, skip: SkipAdvice) -> list[str]:
 
 
 def _hosts(
-    run: Run, read: JournalRead, event: SpikeEvent | None, attempt: int | None, hosts: Sequence[str]
+    run: Run, read: JournalRead, event: SpikeEvent | None, leaf: int | None, hosts: Sequence[str]
 ) -> tuple[str, ...]:
     if hosts:
         return tuple(dict.fromkeys(hosts))
-    if event is None or event.rank is None or attempt is None:
+    if event is None or event.rank is None or leaf is None:
         return ()
-    return tuple(place.host for place in run.begun(attempt, read).ranks if place.rank == event.rank)
+    owner = run.attempts(read).owner(run.step(event.peak), leaf)
+    return tuple(place.host for place in run.begun(owner, read).ranks if place.rank == event.rank)
 
 
 def _commands(

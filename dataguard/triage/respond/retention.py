@@ -81,9 +81,10 @@ def advise_retention(
 
 def _text(state: str, every: int | None, kept: int | None, reach: int | None, rewind: int, delay: int | None) -> str:
     steps = rewind + (delay or 0)
-    need = f"a rewind of {rewind:,} steps and {delay:,} until it is noticed need {steps:,}"
     if delay is None:
         need = f"a rewind of {rewind:,} steps needs as many and what passes until it is noticed, which is not known"
+    else:
+        need = f"a rewind of {rewind:,} steps and {delay:,} until it is noticed need {steps:,}"
     if every is None:
         return f"how often checkpoints are saved is not known: {need}"
     if kept is None:
