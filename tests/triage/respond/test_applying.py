@@ -92,7 +92,8 @@ def test_apply_writes_skips_and_quarantines_and_nothing_else(run: Run) -> None:
     assert new == [f"journal/{number:06d}.json" for number in applied.written]
     assert {name: after[name] for name in before} == before
     assert {entry.by for entry in run.read().entries[-3:]} == {"ada@desk"}
-    assert applied.left == (response.resume.text,) if response.resume else False
+    assert response.resume is not None
+    assert applied.left == (response.resume.text,)
 
 
 def test_a_second_apply_writes_nothing_and_says_what_stands(run: Run) -> None:

@@ -41,9 +41,8 @@ def bigscience_skips(flag: str, num_batches: int) -> set[int]:
 def olmo_core_skips(argument: str, num_batches: int) -> set[int]:
     """The loop of OLMo-core: the step is counted up before it is compared."""
     ranges = [(int(a), int(b)) for a, b in re.findall(r"start=(\d+), stop=(\d+)", argument)]
-    step, skipped = 0, set()
-    for batch in range(num_batches):
-        step += 1
+    skipped = set()
+    for step, batch in enumerate(range(num_batches), start=1):
         if any(start <= step < stop for start, stop in ranges):
             skipped.add(batch)
     return skipped

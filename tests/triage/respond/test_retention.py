@@ -16,7 +16,7 @@ def always_reaches(every: int, kept: int, rewind: int, delay: int) -> bool:
     begin = every * (kept + 2) + rewind  # long after the start, where all N are there
     for onset in range(begin, begin + 2 * every):
         now = onset + delay
-        there = [step for step in range(0, now + 1, every)][-kept:]
+        there = list(range(0, now + 1, every))[-kept:]
         if not any(step <= onset - rewind for step in there):
             return False
     return True
