@@ -1,0 +1,14 @@
+"""Facts for a verdict, out of what lies around: telemetry and logs of the run, plans, and the logs of machines.
+
+In come a run or a training log with an event, and text files from elsewhere; out come the small facts of `Evidence`,
+each with texts that hold the numbers. `finite` says where NaN stood first, `optimizer` what the optimizer's traces show,
+`planned` whether somebody planned it. What nobody logged is unknown, never no.
+"""
+
+from __future__ import annotations
+
+from dataguard.triage.evidence.finite import finite_of
+from dataguard.triage.evidence.optimizer import optimizer_signs
+from dataguard.triage.evidence.planned import planned_change, planned_steps
+
+__all__ = ["finite_of", "optimizer_signs", "planned_change", "planned_steps"]
