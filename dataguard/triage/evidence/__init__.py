@@ -1,7 +1,7 @@
 """Facts for a verdict, out of what lies around: telemetry and logs of the run, plans, and the logs of machines.
 
 In come a run or a training log with an event, and text files from elsewhere; out come the small facts of `Evidence`,
-each with texts that hold the numbers. `finite` says where NaN stood first, `optimizer` what the optimizer's traces show,
+each with texts that hold the numbers. `finite` says where NaN stood first, `optimizer` what the traces of it show,
 `planned` whether somebody planned it. What nobody logged is unknown, never no.
 """
 
