@@ -43,6 +43,7 @@ DOCUMENTS = {
     "policy-explain": "dataguard.gate.answers:PolicyShown|RecordExplained",
     "policy-init": "dataguard.gate.answers:PolicyWritten",
     "planned": "dataguard.loader.answers:PlanAnswer",
+    "preflight": "dataguard.triage.preflight.answers:PreflightAnswer",
     "profile": "dataguard.score.profile:Profile",
     "rehearse": "dataguard.loader.answers:RehearseAnswer",
     "replay": "dataguard.replay.answers:ReplayAnswer",
