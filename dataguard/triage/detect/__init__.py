@@ -6,10 +6,27 @@ answers for people and scripts, `compare_logs` holds two runs against each other
 
 from __future__ import annotations
 
+from dataguard.triage.detect.answers import ComparedLogs, SpikesAnswer
 from dataguard.triage.detect.changes import ChangePoint
 from dataguard.triage.detect.detection import Detection, detect
 from dataguard.triage.detect.detector import Detector, Noticed
 from dataguard.triage.detect.profiles import PROFILES
+from dataguard.triage.detect.recurrence import Recurrence, recurrence
 from dataguard.triage.detect.settings import DetectorSettings
+from dataguard.triage.detect.spikes import compare_logs, spikes
 
-__all__ = ["PROFILES", "ChangePoint", "Detection", "Detector", "DetectorSettings", "Noticed", "detect"]
+__all__ = [
+    "PROFILES",
+    "ChangePoint",
+    "ComparedLogs",
+    "Detection",
+    "Detector",
+    "DetectorSettings",
+    "Noticed",
+    "Recurrence",
+    "SpikesAnswer",
+    "compare_logs",
+    "detect",
+    "recurrence",
+    "spikes",
+]
