@@ -103,9 +103,10 @@ def choose_ranks(run: Run, step: int, world_size: int, most: int | None) -> tupl
     """The ranks whose microbatches are used, by key; None for all of them."""
     if most is None or most >= world_size:
         return None
+    seed = run.plan_document().root.seed
     if most < 1:
         raise UsageError(f"{most} ranks cannot stand for a batch", allowed="at least 1, or None for all")
-    by_key = sorted(range(world_size), key=lambda rank: derive_key("experiment-rank", run.run_id, step, rank))
+    by_key = sorted(range(world_size), key=lambda rank: derive_key("experiment-rank", seed, step, rank))
     return tuple(sorted(by_key[:most]))
 
 
@@ -169,10 +170,11 @@ def _candidates(rebuilding: Rebuilding, event: range, losses: Mapping[int, float
             start, end = run.label(found.start), run.label(found.stop)
             barred |= {*range(start - _NEIGHBOURS, min(end, stop) + _NEIGHBOURS)}
     odd = _odd(losses)
+    seed = run.plan_document().root.seed
     steps = [step for step in range(run.label(0), stop) if step not in barred and step not in odd]
 
     def by_key(those: Iterable[int]) -> list[int]:
-        return sorted(those, key=lambda step: derive_key("experiment-placebo", run.run_id, event.start, step))
+        return sorted(those, key=lambda step: derive_key("experiment-placebo", seed, event.start, step))
 
     yield from by_key(step for step in steps if step >= event.stop)
     yield from by_key(step for step in steps if step < event.start)

@@ -41,6 +41,7 @@ __all__ = [
 
 _FACTORS = {4: 36.1, 5: 32.8, 6: 14.6, 7: 14.0, 8: 9.47, 10: 7.43, 12: 6.38, 16: 5.26, 24: 4.39, 32: 3.99}
 _MAD_TO_SIGMA = 1.4826
+_MEDIAN_RANGES = {2: 0.954, 3: 1.588, 4: 1.978, 5: 2.257}  # of so many normal numbers, in standard deviations
 _LEAST_SCALE = 1e-12  # relative: placebos that are all alike to the last bit
 
 FloatArray = NDArray[np.float64]
@@ -111,6 +112,16 @@ class _State:
         """What a batch ranges over the repeats: the median of all batches."""
         ranges = np.append(_range(self.placebos), _range(self.batch))
         return float(_median(ranges))
+
+    def differs_from_itself(self, scale: float) -> bool:
+        """Whether batches, of this robust standard deviation, differ by no more than one does from itself.
+
+        What was measured R times varies by s^2 = b^2 + n^2 / R, of b from batch to batch and n from repeat to repeat;
+        it is told where b < n.
+        """
+        num_repeats = len(self.batch)
+        noise = self.baseline / _MEDIAN_RANGES.get(num_repeats, _MEDIAN_RANGES[5])
+        return bool(scale**2 < noise**2 * (1 + 1 / num_repeats))
 
     @property
     def ordinary(self) -> FloatArray:
@@ -217,7 +228,7 @@ def _told(excesses: FloatArray, state: _State, reference: _State, asked: Asked, 
     elif (
         hits.any()
         or spread >= (needed if asked.effect is None else asked.effect)
-        or (asked.effect is None and baseline >= _scale(reference.ordinary))
+        or (asked.effect is None and state.differs_from_itself(_scale(reference.ordinary)))
     ):
         told, text = Told.UNKNOWN, f"{text}: the replay differs from itself by as much"
     elif asked.effect is not None and threshold >= asked.effect:

@@ -61,14 +61,13 @@ class Replayer:
 
     def replay(self, which: WhichCheckpoint, path: str, steps: range) -> Replayed:
         """All repeats from one checkpoint, trained on `steps` (trainer's labels) before the batch is measured."""
-        with keyed_randomness("experiment-load", self.rebuilding.run.run_id, self.batch.step, which):
+        with keyed_randomness("experiment-load", self.batch.digest, which):
             original = loaded(self.load, path)  # making a model draws its first weights
         repeats: list[Repeat] = []
         first: Trainee | None = None
         layers: dict[str, tuple[float, tuple[float, ...]]] = {}
         for repeat in range(self.num_repeats):
-            run_id, step = self.rebuilding.run.run_id, self.batch.step
-            with keyed_randomness("experiment-repeat", run_id, step, which, repeat):
+            with keyed_randomness("experiment-repeat", self.batch.digest, which, repeat):
                 trainee = original.copy()
                 trained = self._train(trainee, steps)
                 if first is None:

@@ -301,7 +301,7 @@ def _floats(report: ExperimentReport, before: Replayed, replayer: Replayer, want
         measured=before.result.repeats[0].batch,
         ordinary=ordinary_of(before.result, want.asked),
         dtype=replayer.dtype,
-        key=(report.run, report.step),
+        key=(report.batch,),
     )
 
 
