@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from dataguard.core.trainer import TrainerFacts
 from dataguard.errors import UsageError
@@ -69,7 +69,9 @@ def note_checkpoint(
     return note_once(run, CheckpointSaved(attempt=number, next_step=step, path=where), by=by)
 
 
-def note_facts(run: Run, facts: TrainerFacts, *, attempt: int | None = None, by: str | None = None) -> Entry:
+def note_facts(
+    run: Run, facts: TrainerFacts, *, attempt: int | Literal["newest"] | None = "newest", by: str | None = None
+) -> Entry:
     """Remember what a trainer says of itself: model, optimizer, schedule, precision, changes that are planned.
 
     Parameters
@@ -77,7 +79,7 @@ def note_facts(run: Run, facts: TrainerFacts, *, attempt: int | None = None, by:
     facts
         All that is known; of several notes the later one counts, fact by fact.
     attempt
-        Which attempt it is said of. Default: the newest; none where no attempt has begun.
+        Which attempt it is said of; None where none is in hand. Default: the newest, where one has begun.
     by
         Who says so. Default: whoever the run was opened by.
 
@@ -94,11 +96,9 @@ def note_facts(run: Run, facts: TrainerFacts, *, attempt: int | None = None, by:
         raise UsageError(f"a {type(facts).__name__} says nothing of a trainer", allowed="TrainerFacts")
     if facts == TrainerFacts():
         raise UsageError("these facts say nothing", todo="leave out what is not known, and give what is")
-    if attempt is None:
-        tree = run.attempts()
-        number = tree.newest if len(tree) else None
-    else:
-        number = run.begun(attempt).attempt
+    number = attempt if attempt != "newest" else (run.newest_leaf() if len(run.attempts()) else None)
+    if number is not None:
+        run.begun(number)
     return note_once(run, TrainerDescribed(attempt=number, facts=facts), by=by)
 
 

@@ -158,6 +158,11 @@ class Alerts:
         self.notes: tuple[str, ...] = ()
         """What failed, once for each sink."""
 
+    @property
+    def num_sinks(self) -> int:
+        """How many are told."""
+        return len(self._sinks)
+
     def send(self, alert: Alert) -> bool:
         """Send an alert, or count it; says whether it was sent. Nothing is raised, whatever fails."""
         last = self._sent.get(alert.key)

@@ -61,7 +61,7 @@ def test_checkpoints_that_cannot_be(run: Run) -> None:
 def test_facts_are_noted_once_for_each_attempt_unless_something_else_was_said_since(run: Run) -> None:
     other = TrainerFacts(optimizer=OptimizerFacts(beta2=0.999))
     numbers = [note_facts(run, facts, attempt=attempt).number for facts, attempt in
-               [(FACTS, 1), (FACTS, 1), (FACTS, None), (other, None), (FACTS, None)]]  # fmt: skip
+               [(FACTS, 1), (FACTS, 1), (FACTS, "newest"), (other, "newest"), (FACTS, "newest")]]  # fmt: skip
     assert numbers == [numbers[0], numbers[0], numbers[0] + 1, numbers[0] + 2, numbers[0] + 3]
     kept = [event for _, event in noted(run.read().entries, TrainerDescribed)]
     assert [(event.attempt, event.facts) for event in kept] == [(1, FACTS), (2, FACTS), (2, other), (2, FACTS)]
@@ -72,6 +72,12 @@ def test_facts_before_any_attempt_are_of_none(tmp_path: Path) -> None:
     assert note_facts(run, FACTS).event == TrainerDescribed(attempt=None, facts=FACTS)
     with pytest.raises(NotInRun):
         note_checkpoint(run, 3, "a")
+
+
+def test_facts_may_be_of_no_attempt_though_others_have_begun(run: Run) -> None:
+    assert note_facts(run, FACTS, attempt=None).event == TrainerDescribed(attempt=None, facts=FACTS)
+    with pytest.raises(NotInRun, match="attempt 7"):
+        note_facts(run, FACTS, attempt=7)
 
 
 def test_nothing_said_is_no_fact(run: Run) -> None:
