@@ -1,0 +1,55 @@
+"""Does every host, device and rank compute the same? One microbatch, bit by bit (row A6).
+
+In come a run, a step and the user's functions; out come `CanaryRecord`s, files that can be carried from host to host,
+and what comparing them says. `comparing` is arithmetic alone and needs no torch. Its names are imported when they are
+first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataguard.torch.canary.answers import CanaryComparison as CanaryComparison
+    from dataguard.torch.canary.answers import CanaryRecord as CanaryRecord
+    from dataguard.torch.canary.comparing import compare as compare
+    from dataguard.torch.canary.keeping import keep_record as keep_record
+    from dataguard.torch.canary.keeping import kept_records as kept_records
+    from dataguard.torch.canary.keeping import note_comparison as note_comparison
+    from dataguard.torch.canary.keeping import read_records as read_records
+    from dataguard.torch.canary.ranks import compare_ranks as compare_ranks
+    from dataguard.torch.canary.taking import take as take
+
+_HOMES = {
+    "CanaryComparison": "dataguard.torch.canary.answers",
+    "CanaryRecord": "dataguard.torch.canary.answers",
+    "compare": "dataguard.torch.canary.comparing",
+    "compare_ranks": "dataguard.torch.canary.ranks",
+    "keep_record": "dataguard.torch.canary.keeping",
+    "kept_records": "dataguard.torch.canary.keeping",
+    "note_comparison": "dataguard.torch.canary.keeping",
+    "read_records": "dataguard.torch.canary.keeping",
+    "take": "dataguard.torch.canary.taking",
+}
+
+__all__ = [
+    "CanaryComparison",
+    "CanaryRecord",
+    "compare",
+    "compare_ranks",
+    "keep_record",
+    "kept_records",
+    "note_comparison",
+    "read_records",
+    "take",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dataguard.torch.canary' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
