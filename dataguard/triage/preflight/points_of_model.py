@@ -48,7 +48,7 @@ def has_qk_norm(known: Known) -> Found:
     if norm is None or clip is None:
         what = [name for name, value in (("qk_norm", norm), ("qk_clip", clip)) if value is None]
         return _unknown(*what, fact=fact)
-    muon = (known.facts.optimizer.name or "").lower() == "muon"
+    muon = "muon" in (known.facts.optimizer.name or "").lower()
     more = "; under Muon one of them is mandatory" if muon else ""
     return Found(passes=False, reason=f"nothing keeps attention logits from growing{more}", fact=fact)
 
