@@ -131,6 +131,8 @@ class HardwareLog(StrEnum):
     """A line that means hardware, matching the outlier's node and time."""
     APPLICATION = "application"
     """Lines that usually mean the application."""
+    AMBIGUOUS = "ambiguous"
+    """Lines that match, and may mean hardware, a driver or the application."""
     CONSEQUENCE = "consequence"
     """Collective libraries alone complain: a consequence of something that is not in these logs."""
     ELSEWHERE = "elsewhere"
