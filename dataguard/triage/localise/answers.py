@@ -7,6 +7,7 @@ been multiplied by how many comparisons there were. None is what was not measure
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -24,7 +25,17 @@ __all__ = [
     "LocalisedSignal",
     "LookedAt",
     "SampleSignal",
+    "finite",
 ]
+
+
+def finite(value: float) -> float | None:
+    """A number that a document can hold: None for NaN and infinity.
+
+    >>> finite(2.5), finite(float("inf"))
+    (2.5, None)
+    """
+    return value if math.isfinite(value) else None
 
 
 class LookedAt(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +74,13 @@ class LocalisedRank(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     """Where it stands out most."""
     loss: float | None = None
-    """Its own loss there, in nats, before any reduction."""
+    """Its own loss there, in nats, before any reduction; null where it is not known, or no number."""
     loss_z: float | None = None
     grad_norm: float | None = None
     """Norm of its own gradient there, before any reduction."""
     grad_norm_z: float | None = None
+    is_finite: bool = True
+    """False where what it logged there is NaN or infinite."""
     against: Literal["ranks", "past", "none"] = "none"
     """What it is compared with: the other ranks at the same step (from 8 ranks up), or its own past."""
     outlying: bool = False
@@ -122,6 +135,8 @@ class LocalisedSample(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     loss: float | None = None
     loss_z: float | None = None
+    is_finite: bool = True
+    """False where its loss was logged as NaN or infinite."""
     verdict: str | None = None
     """What the gate said, where there was one."""
     signals: tuple[SampleSignal, ...] = ()
@@ -139,7 +154,13 @@ class LocalisedSignal(msgspec.Struct, frozen=True, kw_only=True):
     """One signal of the samples of the event against the background."""
 
     signal: str
+    """Of the registry; ``fertility_bytes_per_char`` is made of its counts; ``rule NAME`` is how
+    often a rule of the policy fired."""
     unit: str
+    source: str
+    """The source whose samples are compared."""
+    origin: Literal["rebuilt", "recorded"]
+    """From the samples themselves, read again; or from what the index says of them."""
     side: Literal["high", "low"]
     step: int | None
     """The step where it shows most; None where it is all steps tested together."""

@@ -3,22 +3,37 @@
 Nothing here is fitted to incidents. Counts have exact tails (hypergeometric, by log-gamma). Where one value lies beyond
 all of a background, ranks alone say no more than 1 in (n + 1); a tail has to be assumed, and the one assumed is
 exponential in the scale that the caller chose (of a logarithm that is a power law), no lighter than the background
-shows at two thresholds, and with its own uncertainty added (`tail_chance`).
+shows at two thresholds, and with its own uncertainty added (`Tail`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAD_TO_SIGMA", "hypergeometric_tail", "location_scale", "normal_tail", "tail_chance", "z_of_chance"]
+__all__ = [
+    "LEAST_CHANCE",
+    "LEAST_TAIL",
+    "MAD_TO_SIGMA",
+    "Tail",
+    "binomial_tail",
+    "hypergeometric_tail",
+    "location_scale",
+    "normal_tail",
+    "z_of_chance",
+]
 
 MAD_TO_SIGMA = 1.4826
 _FIRST_TAIL = 0.9
 _SECOND_TAIL = 0.975
 _LEAST_IN_TAIL = 8
+LEAST_TAIL = 32
+"""Values of which a tail can be told: three of them lie above the 90 % quantile."""
+LEAST_CHANCE = 1e-12
+"""Nothing is called less likely by a tail that was assumed."""
 _SURE = 2.326
 """Standard deviations that the scale of a tail is taken larger by: 99 % of estimates are then no smaller than it is."""
 
@@ -86,28 +101,91 @@ def location_scale(values: NDArray[np.float64]) -> tuple[float, float]:
     return median, scale
 
 
-def tail_chance(value: float, background: NDArray[np.float64]) -> float:
-    """P(one more value of the background's kind is at least `value`), never less than an honest guess.
+class Tail:
+    """The upper tail of a background: P(one more value of its kind is at least so large), by an honest guess.
 
     Inside of what was seen that is (1 + how many are as large) / (n + 1). Beyond it the tail goes on exponentially from
     its 90 % quantile, with the mean excess over that or over the 97.5 % quantile, whichever is larger (a tail heavier
     than exponential has a larger one further out), made larger by 2.3 standard errors of it. A background whose tail
-    has no spread says nothing beyond its ranks.
+    has no spread, or of fewer than 32 values, says nothing beyond its ranks.
 
-    >>> many = np.arange(1.0, 101.0)
-    >>> tail_chance(200.0, many) < 1e-3, round(tail_chance(50.0, many), 4)
-    (True, 0.5149)
+    >>> tail = Tail(np.arange(1.0, 101.0))
+    >>> tail.chances(np.array([50.0, 100.5, 200.0, np.inf])).round(4).tolist()
+    [0.5149, 0.0099, 0.0, 0.0]
     """
-    n = len(background)
-    ranked = (1 + int(np.count_nonzero(background >= value))) / (n + 1)
-    if n < 4 * _LEAST_IN_TAIL or value <= float(background.max()):
-        return ranked
-    slowest = 0.0
-    for level in (_FIRST_TAIL, _SECOND_TAIL):
-        start = float(np.quantile(background, level))
-        above = background[background > start] - start
-        if len(above) < _LEAST_IN_TAIL:
+
+    def __init__(self, background: NDArray[np.float64]) -> None:
+        self._values = np.sort(background)
+        self._parts: list[tuple[float, float, float]] = []
+        n = len(background)
+        for level in (_FIRST_TAIL, _SECOND_TAIL) if n >= LEAST_TAIL else ():
+            start = float(np.quantile(self._values, level))
+            above = self._values[self._values > start] - start
+            if len(above) >= (_LEAST_IN_TAIL if level == _SECOND_TAIL else 3):
+                scale = float(above.mean()) * (1 + _SURE / math.sqrt(len(above)))
+                self._parts.append((start, scale, len(above) / n))
+
+    def chances(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of each value, shape as given; no less than `LEAST_CHANCE`."""
+        n = len(self._values)
+        as_large = n - np.searchsorted(self._values, values, side="left")
+        ranked: NDArray[np.float64] = (1 + as_large) / (n + 1)
+        if not self._parts:
+            return ranked
+        slowest = np.zeros(values.shape)
+        for start, scale, share in self._parts:
+            slowest = np.maximum(slowest, share * np.exp(-np.maximum(values - start, 0.0) / scale))
+        return np.where(as_large == 0, np.minimum(ranked, np.maximum(slowest, LEAST_CHANCE)), ranked)
+
+    def chance(self, value: float) -> float:
+        """Of one value."""
+        return float(self.chances(np.array([value]))[0])
+
+
+def binomial_tail(hits: int, trials: int, chance: float) -> float:
+    """P(at least `hits` of so many independent trials, each with this chance).
+
+    >>> round(binomial_tail(2, 3, 0.5), 6), binomial_tail(0, 0, 0.1)
+    (0.5, 1.0)
+    """
+    if hits <= 0:
+        return 1.0
+    if hits > trials or chance <= 0:
+        return 0.0
+    if chance >= 1:
+        return 1.0
+    low, high = math.log(chance), math.log1p(-chance)
+    return min(
+        1.0,
+        math.fsum(math.exp(_log_choose(trials, k) + k * low + (trials - k) * high) for k in range(hits, trials + 1)),
+    )
+
+
+def first_of_all_tail(hits: int, draws: int, others: int) -> float:
+    """P(the `hits` largest of all are among `draws` of them, where `others` more are of the same kind).
+
+    >>> round(first_of_all_tail(3, 8, 240), 9), first_of_all_tail(0, 8, 240)
+    (2.2297e-05, 1.0)
+    """
+    if hits <= 0:
+        return 1.0
+    return math.exp(_log_choose(draws, hits) - _log_choose(draws + others, hits))
+
+
+def stratified_tail(strata: Iterable[tuple[int, int, int]], hits: int) -> float:
+    """P(at least `hits` marked are drawn, over strata of (draws, marked, total) that are drawn from one by one).
+
+    >>> round(stratified_tail([(1, 1, 2), (1, 1, 2)], 2), 6), stratified_tail([], 0)
+    (0.25, 1.0)
+    """
+    chances = np.ones(1)
+    for draws, marked, total in strata:
+        if not draws or not marked:
             continue
-        scale = float(above.mean()) * (1 + _SURE / math.sqrt(len(above)))
-        slowest = max(slowest, len(above) / n * math.exp(-(value - start) / scale))
-    return min(ranked, slowest) if slowest > 0 else ranked
+        low, high = max(0, draws + marked - total), min(draws, marked)
+        whole = _log_choose(total, draws)
+        own = np.zeros(high + 1)
+        for k in range(low, high + 1):
+            own[k] = math.exp(_log_choose(marked, k) + _log_choose(total - marked, draws - k) - whole)
+        chances = np.convolve(chances, own)
+    return min(1.0, float(chances[max(0, hits) :].sum())) if hits < len(chances) else 0.0

@@ -23,7 +23,7 @@ from dataguard.run.index import merge
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX, headline_fields, signal_fields
 from dataguard.run.telemetry_reading import owned_steps
 
-__all__ = ["FAR_STRETCHES", "MOST_BEFORE", "Delivered", "Names", "before_the_event", "read_steps", "stretches_before"]
+__all__ = ["FAR_STRETCHES", "MOST_BEFORE", "Delivered", "Names", "read_steps", "stretches_before"]
 
 MOST_BEFORE = 60_000
 """Samples of the background that the index is asked for."""
@@ -67,6 +67,8 @@ class Delivered:
     shard: NDArray[np.int64]
     """Of what was delivered: a substitute's where one was."""
     row: NDArray[np.int64]
+    number: NDArray[np.int64]
+    """Of that shard as the attempt's own stream numbers it."""
     status: NDArray[np.int64]
     length: NDArray[np.int64]
     digest: NDArray[np.uint64]
@@ -117,16 +119,6 @@ def stretches_before(first: int, batch_size: int, *, seed: int) -> list[tuple[in
         start = derive_key("localise-stretch", seed, first, i) % (first - near - length + 1)
         spans.append((start, start + length))
     return list(SpanSet.of(spans).spans)
-
-
-def before_the_event(
-    lookup: Lookup, leaf: int, first: int, *, names: tuple[Names, Names], notes: list[str]
-) -> Delivered:
-    """The background of an event that is looked for from step `first` on (from 0)."""
-    steps = lookup.run.steps_of(leaf)
-    size = steps.size_of(max(0, first - 1))
-    spans = stretches_before(first, size, seed=lookup.run.plan_document().root.seed)
-    return read_steps(lookup, leaf, spans, names=names, notes=notes)
 
 
 def read_steps(
@@ -193,6 +185,7 @@ def _delivered(lookup: Lookup, attempt: int, records: NDArray[np.void], names: t
         planned_row=planned_row,
         shard=by_name[np.searchsorted(numbers, shard)] if len(numbers) else planned,
         row=np.where(other, delivered_row, planned_row).astype(np.int64),
+        number=shard.astype(np.int64),
         status=records["status"].astype(np.int64),
         length=records["length"].astype(np.int64),
         digest=np.ascontiguousarray(records["digest"]).view("<u8").astype(np.uint64),
