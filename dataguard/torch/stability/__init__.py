@@ -12,9 +12,12 @@ where it is from, and what it does not do.
 """
 
 from dataguard.torch.stability.embedding import clip_embedding_norm_
+from dataguard.torch.stability.history import GradientHistory
 from dataguard.torch.stability.initial import InitAccount, init_transformer_weights
+from dataguard.torch.stability.judge import AnomalyJudge, BatchJudge
 from dataguard.torch.stability.log_partition import z_loss
 from dataguard.torch.stability.logits import attention_logits
+from dataguard.torch.stability.outcome import StepOutcome, StepResult
 from dataguard.torch.stability.qk_clip import qk_clip_
 from dataguard.torch.stability.qk_norm import QKNormAttention
 from dataguard.torch.stability.ranks import nonfinite_ranks
@@ -25,10 +28,16 @@ from dataguard.torch.stability.rates import (
     usual_update_ratio,
 )
 from dataguard.torch.stability.softcap import attn_logit_softcap
+from dataguard.torch.stability.step import train_step
 
 __all__ = [
+    "AnomalyJudge",
+    "BatchJudge",
+    "GradientHistory",
     "InitAccount",
     "QKNormAttention",
+    "StepOutcome",
+    "StepResult",
     "attention_logits",
     "attn_logit_softcap",
     "clip_embedding_norm_",
@@ -37,6 +46,7 @@ __all__ = [
     "nonfinite_ranks",
     "peak_learning_rate",
     "qk_clip_",
+    "train_step",
     "update_amplification",
     "usual_update_ratio",
     "z_loss",

@@ -59,8 +59,8 @@ def nonfinite_ranks(*values: float | torch.Tensor, group: Any = None) -> tuple[i
 def gathered(numbers: Sequence[float | torch.Tensor], group: Any = None) -> list[list[float]]:
     """The numbers of each rank, as many on all of them, in order of rank; one collective, and one wait for the device.
 
-    >>> gathered([1.5, 2.0])
-    [[1.5, 2.0]]
+    >>> gathered([1.5, 2**53])
+    [[1.5, 9007199254740992.0]]
     """
     known = group_of(group)
     tensors = [number for number in numbers if isinstance(number, torch.Tensor)]
@@ -69,7 +69,13 @@ def gathered(numbers: Sequence[float | torch.Tensor], group: Any = None) -> list
         device = torch.device("cuda", torch.cuda.current_device())
     # float64 holds every count of tokens exactly; MPS has none, and no process groups either.
     kind = torch.float32 if device.type == "mps" else torch.float64
-    own = torch.stack([torch.as_tensor(number).detach().to(device, kind).reshape(()) for number in numbers])
+    made = [
+        number.detach().to(device, kind).reshape(())
+        if isinstance(number, torch.Tensor)
+        else torch.tensor(number, device=device, dtype=kind)
+        for number in numbers
+    ]
+    own = torch.stack(made)
     if known is None:
         return [own.tolist()]
     of_all = [torch.empty_like(own) for _ in range(dist.get_world_size(known))]
