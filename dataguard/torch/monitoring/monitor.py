@@ -3,11 +3,14 @@
 `Monitor.log` keeps a few numbers of a step, `Monitor.log_samples` the loss of each sample. What is logged is checked
 against what was delivered (`standing`), taken from its device without waiting (`values`), and written to the run's
 telemetry at once, or as soon as it is there (`sink`). With it goes how long the trainer waited for the step's data.
-Each rank has its own monitor: the mean over ranks hides the one that is ill.
+Each rank has its own monitor: the mean over ranks hides the one that is ill. With a detector each logged loss is judged
+at once, by all ranks alike (`detecting`).
 """
 
 from __future__ import annotations
 
+import math
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -16,12 +19,17 @@ from typing import Any, Self, SupportsIndex
 import torch
 
 from dataguard.core.address import Address
+from dataguard.core.trainer import TrainerFacts
 from dataguard.errors import UsageError
+from dataguard.run.noting import note_checkpoint, note_facts
 from dataguard.run.run import Run
+from dataguard.torch.monitoring.decision import Decision, SkipBudget
+from dataguard.torch.monitoring.judging import Judging
 from dataguard.torch.monitoring.sink import Sink
 from dataguard.torch.monitoring.standing import Delivers, Standing
 from dataguard.torch.monitoring.values import Taken, Value, take, take_samples
 from dataguard.torch.watching.watch import Watch, watch
+from dataguard.triage.detect import Detector, DetectorSettings
 
 __all__ = ["DATA_WAIT", "Monitor"]
 
@@ -48,11 +56,24 @@ class Monitor:
     ahead
         Steps that the loader may have been asked for beyond the one that is logged. A trainer that fetches the next
         batch before it logs the last one needs 1.
+    detector
+        Judge each logged loss: True for the default detector, `DetectorSettings`, or a `Detector`. Then `log` gives a
+        `Decision`, waits for the step's numbers (once, for all of them), and is collective where there is a process
+        group: every rank logs the loss of the same steps.
+    alerts
+        Who is told what was found, by rank 0: callables, URLs of webhooks, paths of files for lines of JSON
+        (`dataguard.triage.alerts`).
+    cooldown_steps
+        After an alert, others of its key are counted for so many steps instead of sent.
+    budget
+        Which updates `Decision.skip_update` leaves out, and how many before training stops (`SkipBudget`).
+    group
+        The data-parallel group that the detector speaks through. Default: the default group, where one was made.
 
     Raises
     ------
     UsageError
-        The loader is of another run or rank, or `every` or `ahead` cannot be.
+        The loader is of another run or rank, or `every`, `ahead`, the detector or who is to be told cannot be.
 
     Examples
     --------
@@ -90,7 +111,18 @@ class Monitor:
     """
 
     def __init__(
-        self, run: Run, rank: int | None = None, loader: Delivers | None = None, every: int = 1, *, ahead: int = 0
+        self,
+        run: Run,
+        rank: int | None = None,
+        loader: Delivers | None = None,
+        every: int = 1,
+        *,
+        ahead: int = 0,
+        detector: Detector | DetectorSettings | bool | None = None,
+        alerts: Iterable[Any] = (),
+        cooldown_steps: int = 100,
+        budget: SkipBudget | None = None,
+        group: Any = None,
     ) -> None:
         for name, value, least in (("every", every, 1), ("ahead", ahead, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -100,6 +132,9 @@ class Monitor:
         self._ahead = ahead
         self._sink = Sink(self._standing.run)
         self._watches: list[Watch] = []
+        self._judging = Judging.of(
+            self._standing, detector, alerts=alerts, cooldown_steps=cooldown_steps, budget=budget, group=group
+        )
         self._waited: tuple[int, int, int] | None = None
         """Attempt, step and number of microbatches of which the wait was written last."""
         # Who drops a monitor, or ends without closing it, loses nothing: what is still on its way is waited for.
@@ -119,7 +154,12 @@ class Monitor:
     @property
     def notes(self) -> tuple[str, ...]:
         """What an engineer should know of what is logged."""
-        return self._standing.notes
+        return self._standing.notes + (() if self._judging is None else self._judging.notes)
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided about the newest step that was judged; None before the first, and without a detector."""
+        return None if self._judging is None else self._judging.newest
 
     @property
     def num_pending(self) -> int:
@@ -135,8 +175,11 @@ class Monitor:
         grad_norm: Value | None = None,
         lr: Value | None = None,
         **more: Value | None,
-    ) -> None:
-        """Keep numbers of a step.
+    ) -> Decision | None:
+        """Keep numbers of a step; with a detector, judge them.
+
+        With a detector, log before the optimizer's step, the loss and the gradient norm in one call: the loss is what
+        a step is judged by, once. Where a loss scaler is used, give its scale as ``loss_scale``.
 
         Parameters
         ----------
@@ -145,12 +188,23 @@ class Monitor:
             over last. It may be logged several times; of two values of one name the later counts.
         loss, grad_norm, lr, more
             One number each: Python or NumPy numbers, tensors of one element on any device. Tensors keep no graph, and
-            CUDA is not waited for. None is left out; NaN and infinity are kept. Names are up to 64 bytes.
+            CUDA is not waited for (but by a detector). None is left out; NaN and infinity are kept. Names are up to 64
+            bytes.
+
+        Returns
+        -------
+        Decision or None
+            What was found, and whether the update is to be skipped: the same on all ranks. None without a detector, and
+            where the loss was not given.
 
         Raises
         ------
         AttemptError
             The step is not the one that was delivered; the message names both.
+        AnswerNo
+            More updates would be skipped than the budget allows: training stops, on all ranks at this step.
+        RanksDisagree
+            With a detector: ranks log different steps.
         UsageError
             A value is no number or not just one, or a name cannot be kept.
         WriteFailed
@@ -159,12 +213,19 @@ class Monitor:
             A newer attempt has begun, another process logs for this rank, or this process is a fork.
         """
         number = self._standing.step_of(step)
-        if (number + self._standing.run.first_label) % self._every:
-            return
+        label = number + self._standing.run.first_label
+        if label % self._every and self._judging is None:
+            return None
         values = {"loss": loss, "grad_norm": grad_norm, "lr": lr, **more}
         if DATA_WAIT in values:
             raise UsageError(f"{DATA_WAIT} is recorded by the monitor itself", todo="give yours another name")
-        self._put([number], take(values), with_wait=True)
+        if self._judging is None:
+            self._put([number], take(values), with_wait=True)
+            return None
+        taken, seen = self._judging.take(label, values)
+        if label % self._every == 0:
+            self._put([number], taken, with_wait=True)  # written before anybody is waited for
+        return self._judging.judge(label, seen)
 
     def log_samples(self, address: Address | Any, losses: Any) -> None:
         """Keep the loss of each sample of a microbatch: the most direct evidence there is of which sample did it.
@@ -196,7 +257,10 @@ class Monitor:
 
         The step, the values and what is raised are as for `log`.
         """
-        self._put([self._standing.step_of(step)], take(values))
+        number = self._standing.step_of(step)
+        self._put([number], take(values))
+        if self._judging is not None:
+            self._judging.hold(number + self._standing.run.first_label, values)
 
     def watch(
         self,
@@ -245,7 +309,50 @@ class Monitor:
             )
         watched = watch(self, model, optimizer, every=every, step=step, logits=logits, heads=heads)
         self._watches.append(watched)
+        if self._judging is not None:
+            self._judging.every = math.gcd(*(each.every for each in self._watches))
         return watched
+
+    # -- what the run is told
+
+    def checkpoint(self, next_step: int, path: str | os.PathLike[str]) -> None:
+        """Tell the run where a checkpoint is kept, so that triage can name it; only that of rank 0 writes.
+
+        `next_step` is the first step that its model was not trained on, as the trainer calls it; what is raised is as
+        for `dataguard.run.noting.note_checkpoint`.
+        """
+        if self.rank == 0:
+            note_checkpoint(self._standing.run, next_step, path, attempt=self._standing.attempt)
+
+    def describe(self, facts: TrainerFacts) -> None:
+        """Tell the run what the trainer is: model, optimizer, schedule, precision, changes that are planned.
+
+        Every rank says it (rank 0 writes), before the first step or at any time later: changes that are planned are no
+        events to the detector. What is raised is as for `dataguard.run.noting.note_facts`.
+        """
+        if self.rank == 0:
+            progress = self._standing.progress
+            note_facts(self._standing.run, facts, attempt=None if progress is None else progress.attempt)
+        if self._judging is not None:
+            self._judging.describe(facts)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on judging as if nothing had happened: JSON-able, bounded, that of any rank.
+
+        It belongs beside the loader's state of the same step. Without a detector it is empty.
+        """
+        return {} if self._judging is None else self._judging.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, on any number of ranks, also at an earlier step than the last one judged.
+
+        Raises
+        ------
+        UsageError
+            It is no state of a monitor, or of a detector with other settings.
+        """
+        if self._judging is not None and state:
+            self._judging.load_state_dict(state)
 
     def _put(self, steps: list[int], taken: Taken, *, slots: range | None = None, with_wait: bool = False) -> None:
         attempt, progress = self._standing.attempt, self._standing.progress
@@ -281,6 +388,8 @@ class Monitor:
             watched.remove()
         self._watches.clear()
         self._sink.close()
+        if self._judging is not None:
+            self._judging.close()
         self._let_go.detach()
 
     def __enter__(self) -> Self:
