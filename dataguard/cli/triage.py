@@ -1,0 +1,140 @@
+"""``dataguard triage``: parse, read machine logs, triage, answer; with ``--apply`` write skips and quarantines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dataguard.cli import output
+from dataguard.cli.options import (
+    attempt_option,
+    dry_run_option,
+    json_option,
+    root_option,
+    run_argument,
+)
+from dataguard.errors import AnswerNo, UsageError
+
+if TYPE_CHECKING:
+    from dataguard.triage.answers import TriageAnswer
+
+__all__ = ["triage"]
+
+
+def _checkpoints(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[int, str]] | None:
+    given = []
+    for text in texts:
+        step, sign, path = text.partition("=")
+        if not sign or not path or not step.isdecimal():
+            raise UsageError(
+                f"{text!r} is no STEP=PATH",
+                allowed="--checkpoint 9000=ckpt/9000.pt: the first step that its model was not trained on",
+            )
+        given.append((int(step), path))
+    return sorted(given) or None
+
+
+@click.command()
+@run_argument
+@click.option("--step", type=click.IntRange(min=0), help="The step in question.  [default: the most serious event]")
+@attempt_option
+@click.option(
+    "--evidence",
+    multiple=True,
+    metavar="[HOST=]FILE,...",
+    help="What machines say: dmesg or journal text, DCGM or nvidia-smi tables, NCCL logs.  Repeatable.",
+)
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="STEP=PATH",
+    callback=_checkpoints,
+    help="A checkpoint that is there.  Repeatable.  [default: those that the run noted]",
+)
+@click.option(
+    "--experiment",
+    metavar="MODULE",
+    help="Run the replay experiment first, with its load(checkpoint) and loss(model, microbatch).",
+)
+@root_option
+@click.option(
+    "--apply", "apply_", is_flag=True, help="Write the skip and the quarantines into the journal, and nothing else."
+)
+@dry_run_option
+@click.option("--note/--no-note", default=True, show_default=True, help="Write what was decided into the journal.")
+@click.option("--fail", is_flag=True, help="End with 1 where the verdict is neither no_incident nor planned_change.")
+@json_option
+def triage(
+    run: Path,
+    step: int | None,
+    attempt: int | None,
+    evidence: tuple[str, ...],
+    checkpoints: list[tuple[int, str]] | None,
+    experiment: str | None,
+    roots: dict[str, Path],
+    apply_: bool,
+    dry_run: bool,
+    note: bool,
+    fail: bool,
+    as_json: bool,
+) -> int:
+    """From a spike to a verdict to the commands that mend it.
+
+    Prints the six steps of the checklist, the verdict with what speaks for and against it, and the response: checkpoint
+    to resume from, what to skip, what to quarantine, what to change; each as the command to type.
+
+    Ends with 1 where nothing was logged, so that nothing could be looked at, and with --fail as said there.
+
+    Examples: dataguard triage RUN --step 9000 --evidence node7=dmesg.txt; dataguard triage RUN --apply --dry-run
+    """
+    import msgspec
+
+    from dataguard.core.evidence import Verdict
+    from dataguard.report.triage import render_triage
+    from dataguard.run.run import Run
+    from dataguard.triage.evidence.machine_logs import read_machine_logs
+    from dataguard.triage.preflight import preflight
+    from dataguard.triage.respond import apply_response
+    from dataguard.triage.triage import triage as answered
+
+    if dry_run and not apply_:
+        raise UsageError("--dry-run alone changes nothing", todo="say --apply --dry-run, or leave both out")
+    opened = Run.open(run)
+    specs = [part for text in evidence for part in text.split(",") if part]
+    machine_logs = read_machine_logs(specs) if specs else None
+    places = {name: str(path) for name, path in roots.items()} or None
+    failing = [f"{point.name}: {point.reason}" for point in preflight(opened).points if point.state == "fail"]
+
+    def ask(*, note: bool) -> TriageAnswer:
+        return answered(
+            opened,
+            step=step,
+            attempt=attempt,
+            machine_logs=machine_logs,
+            roots=places,
+            checkpoints=checkpoints,
+            failing_points=failing,
+            note=note,
+        )
+
+    if experiment is not None:
+        event = ask(note=False).event
+        asked = step if event is None else event.peak
+        if asked is None:
+            raise UsageError("there is no event to experiment on", todo="name a step: --step N")
+        from dataguard.torch.experiment import run_experiment
+
+        run_experiment(
+            opened, asked, experiment, attempt=attempt, checkpoints=dict(checkpoints or ()) or None, roots=places
+        )
+    answer = ask(note=note and not dry_run)
+    if apply_:
+        answer = msgspec.structs.replace(answer, applied=apply_response(opened, answer.response, dry_run=dry_run))
+    output.answer(answer, render_triage, json=as_json)
+    if answer.steps is None:
+        return AnswerNo.exit_code
+    harmless = answer.diagnosis.verdict in (Verdict.NO_INCIDENT, Verdict.PLANNED_CHANGE)
+    return AnswerNo.exit_code if fail and not harmless else 0
