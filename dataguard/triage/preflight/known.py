@@ -45,6 +45,8 @@ class RunSeen:
     grad_norm_gap: int | None = None
     """The longest of these distances."""
     num_grad_norms: int = 0
+    loss_every: float | None = None
+    """Median distance of the steps at which ``loss`` was logged."""
     has_telemetry: bool = False
     utilization: tuple[str, ...] = ()
     """Names of telemetry that are a utilization."""

@@ -9,7 +9,7 @@ from dataguard.triage.preflight.known import Known
 from dataguard.triage.preflight.points import judge
 from dataguard.triage.preflight.seen import seen_of_run
 from dataguard.triage.respond.described import facts_of, merged
-from dataguard.triage.respond.retention import REWIND_STEPS, advise_retention
+from dataguard.triage.respond.retention import REWIND_STEPS, advise_retention, detection_delay
 
 __all__ = ["preflight"]
 
@@ -36,7 +36,8 @@ def preflight(
     attempt
         Of a run: the lineage to look at, by default the newest leaf's.
     rewind_steps, delay_steps
-        How far a rewind goes back, and what passes until an event is told; see `advise_retention`.
+        How far a rewind goes back, and what passes until an event is told; see `advise_retention`. Default of the
+        second: that of the default detector, where the run logs its loss.
 
     Raises
     ------
@@ -70,9 +71,20 @@ def preflight(
         num_pass=states.count("pass"),
         num_fail=states.count("fail"),
         num_not_known=states.count("not known"),
-        retention=advise_retention(_checkpoints(known), rewind_steps=rewind_steps, delay_steps=delay_steps),
+        retention=advise_retention(
+            _checkpoints(known),
+            rewind_steps=rewind_steps,
+            delay_steps=_delay(known) if delay_steps is None else delay_steps,
+            detector=None if delay_steps is not None else "default",
+        ),
         notes=notes,
     )
+
+
+def _delay(known: Known) -> int | None:
+    """Of the default detector at the distance at which the run logs its loss; None where it does not."""
+    seen = known.seen
+    return None if seen is None or seen.loss_every is None else detection_delay(seen.loss_every)
 
 
 def _checkpoints(known: Known) -> CheckpointFacts:

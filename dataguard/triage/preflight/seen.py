@@ -17,7 +17,7 @@ from dataguard.core.spikes import EventClass
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.mixture import BLOCK
 from dataguard.plan.slots import SlotStatus
-from dataguard.run.events import CheckpointSaved, SpikeFound
+from dataguard.run.events import CheckpointSaved, Diagnosed, SpikeFound
 from dataguard.run.index import Index
 from dataguard.run.journal import JournalRead
 from dataguard.run.notes import noted
@@ -57,7 +57,7 @@ def seen_of_run(run: Run, attempt: int | None = None) -> tuple[RunSeen, tuple[st
         "fixed_length": document.root.seq_len if document.root.form != "document" else None,
         "streams": run.streams if run.stream_identity is None else (),
         "sources": _sources(run, chain),
-        "detector": spikes[-1].detector if spikes else None,
+        "detector": _detector(read),
         "num_damaging": sum(event.event_class in _DAMAGING for event in spikes),
         "checkpoint_every": every,
         "num_checkpoints": num_checkpoints,
@@ -98,6 +98,17 @@ def _checkpoints(read: JournalRead) -> tuple[int | None, int]:
         steps.setdefault(event.attempt, set()).add(event.next_step)
     gaps = [b - a for saved in steps.values() for a, b in _pairs(sorted(saved))]
     return (median_low(gaps) if gaps else None), sum(map(len, steps.values()))
+
+
+def _detector(read: JournalRead) -> str | None:
+    """What noted an event while the run went on. Triage notes events afterwards, each with its diagnosis behind it:
+    those do not count, since nobody was told of them in time.
+    """
+    diagnosed = {(event.attempt, event.step): entry.number for entry, event in noted(read.entries, Diagnosed)}
+    for entry, event in noted(read.entries, SpikeFound):
+        if diagnosed.get((event.attempt, event.peak), 0) < entry.number:
+            return event.detector
+    return None
 
 
 def _resumed(run: Run, chain: tuple[AttemptPlan, ...], complete: dict[int, int]) -> tuple[int, int] | None:
@@ -170,8 +181,10 @@ def _telemetry(run: Run, leaf: int, notes: list[str]) -> dict[str, object]:
     whole = rows[rows["slot"] < 0]
     steps = sorted({int(step) for step in whole["step"][whole["name"] == b"grad_norm"]})
     gaps = [b - a for a, b in _pairs(steps)]
+    of_loss = [b - a for a, b in _pairs(sorted({int(step) for step in whole["step"][whole["name"] == b"loss"]}))]
     return {
         "has_telemetry": bool(len(whole)),
+        "loss_every": median(of_loss) if of_loss else None,
         "num_grad_norms": len(steps),
         "grad_norm_every": median(gaps) if gaps else None,
         "grad_norm_gap": max(gaps) if gaps else None,

@@ -20,7 +20,7 @@ from dataguard.triage.respond.described import facts_of
 from dataguard.triage.respond.exports import exports_of
 from dataguard.triage.respond.planner import plan_response
 from dataguard.triage.respond.quarantining import Suspect
-from dataguard.triage.respond.retention import RetentionAdvice, advise_retention
+from dataguard.triage.respond.retention import RetentionAdvice, advise_retention, detection_delay
 
 __all__ = [
     "Applied",
@@ -36,6 +36,7 @@ __all__ = [
     "Suspect",
     "advise_retention",
     "apply_response",
+    "detection_delay",
     "exports_of",
     "facts_of",
     "plan_response",

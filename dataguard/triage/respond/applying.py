@@ -38,7 +38,8 @@ def apply_response(run: Run, response: Response, *, by: str | None = None, dry_r
     read.require_sound("a response")
     _require_same_journal(read, response)
     since = [entry for entry in read.entries if entry.number > response.journal[0]]
-    advice = response.skip
+    own_order = run.plan_document().root.form != "given"
+    advice = response.skip if own_order else None
     if advice is not None:
         _require_same_meaning(run, response, advice, read, since)
         held = _held_by(run.pending(), advice)
@@ -49,7 +50,7 @@ def apply_response(run: Run, response: Response, *, by: str | None = None, dry_r
             made = skip(run, *advice.steps, reason=reason, attempt=response.attempt, by=by, dry_run=dry_run)
             written += [made.event] if made.event is not None else []
             done.append(f"skip {_span(advice.steps)}, positions {_span(made.positions or advice.positions)}")
-    for each in response.quarantines:
+    for each in response.quarantines if own_order else ():
         _require_not_taken_back(run, each, since)
         name = _name(each)
         event = withheld_by(run.pending(), each.shard, each.row)
@@ -60,7 +61,11 @@ def apply_response(run: Run, response: Response, *, by: str | None = None, dry_r
         written += [made.event] if made.event is not None else []
         done.append(f"quarantine {name}")
     return Applied(
-        dry_run=dry_run, written=tuple(written), done=tuple(done), already=tuple(already), left=_left(response)
+        dry_run=dry_run,
+        written=tuple(written),
+        done=tuple(done),
+        already=tuple(already),
+        left=_left(response, own_order=own_order),
     )
 
 
@@ -140,8 +145,11 @@ def _reason(response: Response, verb: str) -> str:
     return f"triage: {response.verdict}"
 
 
-def _left(response: Response) -> tuple[str, ...]:
+def _left(response: Response, *, own_order: bool) -> tuple[str, ...]:
     left = []
+    if response.skip is not None and not own_order:
+        left.append(f"leave steps {_span(response.skip.steps)} out in the trainer's own loader")
+    left += [f"leave {_name(each)} out of the trainer's own data set" for each in response.quarantines if not own_order]
     if response.resume is not None:
         left.append(response.resume.text)
     left += [f"change {each.what} to {each.to}" for each in response.configuration]

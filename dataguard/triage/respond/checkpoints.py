@@ -136,6 +136,9 @@ def resume_advice(
     )
     cost, told = _cost(onset, facts)
     kind: str = "beginning" if onset == 0 or there.num_noted else "none"
+    if facts.every_steps is not None and not there.num_noted and skip_from >= facts.every_steps:
+        expected = skip_from // facts.every_steps * facts.every_steps
+        why += f"; the trainer saves one every {facts.every_steps:,} steps: that after {_steps(expected)} would do"
     text = (
         f"begin anew at step {first_label}: {why}; it costs {_steps(onset)} before the onset once more{told}"
         if kind == "beginning"

@@ -28,6 +28,7 @@ from dataguard.core.trainer import TrainerFacts
 from dataguard.plan.steps import Steps
 from dataguard.run.journal import JournalRead
 from dataguard.run.pending import Pending
+from dataguard.run.places import hosts_of
 from dataguard.run.run import Run
 from dataguard.triage.respond.answers import (
     Change,
@@ -145,7 +146,13 @@ def plan_response(
         retention = advise_retention(facts.checkpoints, delay_steps=delay_steps).text
     shown = str(run.path)
     steps = run.plan.steps() if leaf is None else run.steps_of(leaf, read)
-    commands = _commands(shown, event, verdict, skip, quarantines, leaf)
+    own_order = run.plan_document().root.form != "given"
+    if not own_order and (skip is not None or quarantines):
+        notes.append(
+            "the order of this run is given by the trainer's own loader: leave steps and rows out there; what is "
+            "exported below says which"
+        )
+    commands = _commands(shown, event, verdict, skip, quarantines, leaf, own_order=own_order)
     return Response(
         verdict=verdict,
         event_class=None if event is None else event.event_class,
@@ -208,7 +215,8 @@ def _hosts(
     if event is None or event.rank is None or leaf is None:
         return ()
     owner = run.attempts(read).owner(run.step(event.peak), leaf)
-    return tuple(place.host for place in run.begun(owner, read).ranks if place.rank == event.rank)
+    places = {place.rank: place.host for place in run.begun(owner, read).ranks} | hosts_of(run.layout, owner)
+    return (places[event.rank],) if event.rank in places else ()
 
 
 def _commands(
@@ -218,9 +226,11 @@ def _commands(
     skip: SkipAdvice | None,
     quarantines: Sequence[QuarantineAdvice],
     attempt: int | None,
+    *,
+    own_order: bool,
 ) -> tuple[Command, ...]:
     commands = []
-    if skip is not None and not skip.by_event:
+    if skip is not None and not skip.by_event and own_order:
         options = ["--reason", skip_reason(event, verdict)]
         if attempt is not None:
             options += ["--attempt", str(attempt)]
@@ -228,7 +238,7 @@ def _commands(
         span = f"{skip.steps[0]}:{skip.steps[1]}"
         commands.append(command("skip", run, span, options=options, why=why, applies=True))
     for each in quarantines:
-        if each.by_event is None:
+        if each.by_event is None and own_order:
             name = each.shard if each.row is None else f"{each.shard}:{each.row}"
             options = ["--reason", each.reason, *(("--evidence", each.evidence) if each.evidence else ())]
             commands.append(command("quarantine", run, name, options=options, why=each.reason, applies=True))

@@ -18,8 +18,9 @@ import msgspec
 
 from dataguard.core.trainer import CheckpointFacts
 from dataguard.errors import UsageError
+from dataguard.triage.detect.settings import DetectorSettings
 
-__all__ = ["REWIND_STEPS", "RetentionAdvice", "advise_retention"]
+__all__ = ["REWIND_STEPS", "RetentionAdvice", "advise_retention", "detection_delay"]
 
 REWIND_STEPS = 200
 """How far one rewinds: what the field does, PaLM about 100 and the first seed document about 200 steps."""
@@ -43,10 +44,25 @@ class RetentionAdvice(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+def detection_delay(loss_every_steps: float, settings: DetectorSettings | None = None) -> int:
+    """Steps from an event's onset to its being told by the detector in training: it looks back so far for onsets.
+
+    Parameters
+    ----------
+    loss_every_steps
+        Distance of the steps at which the loss is logged.
+
+    >>> detection_delay(1), detection_delay(10)
+    (17, 170)
+    """
+    points = (settings or DetectorSettings()).num_reach_back + 1
+    return math.ceil(points * loss_every_steps)
+
+
 def advise_retention(
-    facts: CheckpointFacts, *, delay_steps: int | None, rewind_steps: int = REWIND_STEPS
+    facts: CheckpointFacts, *, delay_steps: int | None, rewind_steps: int = REWIND_STEPS, detector: str | None = None
 ) -> RetentionAdvice:
-    """Hold what is kept against what a rewind needs.
+    """Hold what is kept against what a rewind needs; `detector` says whose delay it is.
 
     >>> advise_retention(CheckpointFacts(every_steps=100, num_kept=3), delay_steps=50).text
     'keep 4 checkpoints at 100 steps apart: a rewind of 200 steps and 50 until it is noticed need 250, and 3 reach 200'
@@ -75,16 +91,21 @@ def advise_retention(
         every_steps=every,
         num_kept=kept,
         num_needed=num_needed,
-        text=_text(state, every, kept, reach, rewind_steps, delay_steps),
+        text=_text(state, every, kept, reach, _need(rewind_steps, delay_steps, detector), rewind_steps, delay_steps),
     )
 
 
-def _text(state: str, every: int | None, kept: int | None, reach: int | None, rewind: int, delay: int | None) -> str:
-    steps = rewind + (delay or 0)
+def _need(rewind: int, delay: int | None, detector: str | None) -> str:
+    until = "it is noticed" if detector is None else f"the {detector} detector notices it"
     if delay is None:
-        need = f"a rewind of {rewind:,} steps needs as many and what passes until it is noticed, which is not known"
-    else:
-        need = f"a rewind of {rewind:,} steps and {delay:,} until it is noticed need {steps:,}"
+        return f"a rewind of {rewind:,} steps needs as many and what passes until {until}, which is not known"
+    return f"a rewind of {rewind:,} steps and {delay:,} until {until} need {rewind + delay:,}"
+
+
+def _text(
+    state: str, every: int | None, kept: int | None, reach: int | None, need: str, rewind: int, delay: int | None
+) -> str:
+    steps = rewind + (delay or 0)
     if every is None:
         return f"how often checkpoints are saved is not known: {need}"
     if kept is None:

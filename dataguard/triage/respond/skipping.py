@@ -19,6 +19,7 @@ from dataguard.core.trainer import OptimizerFacts
 from dataguard.errors import UsageError
 from dataguard.plan.attempts import Skip, in_force
 from dataguard.plan.document import PlanDocument
+from dataguard.plan.given import MOST_ROWS
 from dataguard.plan.tables import num_samples
 from dataguard.run.pending import Pending
 from dataguard.run.run import Run
@@ -99,7 +100,8 @@ def _samples_of_pass(run: Run, document: PlanDocument, position: int) -> int:
     """Samples of one pass over every source that has weight where the range begins; 0 where nothing tells."""
     mixture = in_force(document.mixtures, position)[0]
     counts = num_samples(run.manifest(mixture.manifest), document.root.form, document.root.seq_len)
-    return sum(count for name, count in counts.items() if mixture.weights.get(name))
+    total = sum(count for name, count in counts.items() if mixture.weights.get(name))
+    return total if total < MOST_ROWS else 0  # a stream of somebody else's, whose end nobody knows
 
 
 def _memory(beta1: float) -> int:

@@ -12,11 +12,12 @@ from dataguard.cli.main import main
 from dataguard.core.spikes import EventClass
 from dataguard.core.trainer import CheckpointFacts, MonitoringFacts, OptimizerFacts, ScheduleFacts, TrainerFacts
 from dataguard.errors import NotInRun
-from dataguard.run.events import CheckpointSaved, SpikeFound, TrainerDescribed
+from dataguard.run.events import CheckpointSaved, Diagnosed, SpikeFound, TrainerDescribed
 from dataguard.run.run import Run
 from dataguard.run.telemetry import telemetry_records
 from dataguard.triage.preflight import PreflightAnswer, preflight
 from tests.run.recording import open_telemetry_writer
+from tests.run.test_events import NOTES
 from tests.support.corpora import make_corpus
 from tests.support.runs import deliver, make_run, state_after
 
@@ -100,6 +101,25 @@ def test_retention_goes_by_the_distance_that_was_seen(run: Run) -> None:
     advice = preflight(run, rewind_steps=8, delay_steps=4).retention
     assert (advice.every_steps, advice.num_kept, advice.reach_steps, advice.state) == (4, 4, 12, "pass")
     assert preflight(run, rewind_steps=9, delay_steps=4).retention.state == "fail"
+
+
+def test_the_delay_is_the_default_detectors_at_the_rhythm_of_the_loss(run: Run) -> None:
+    advice = preflight(run).retention
+    assert advice.delay_steps == 34  # 16 points of reach back and the one that begins it, every second step
+    assert "34 until the default detector notices it" in advice.text
+    assert preflight(TrainerFacts()).retention.delay_steps is None
+
+
+def test_an_event_that_triage_noted_afterwards_shows_no_detector(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "run", make_corpus(tmp_path, {"web": {"a.jsonl": 16}}))
+    (spike,) = (event for event in NOTES if isinstance(event, SpikeFound))
+    diagnosed = msgspec.structs.replace(
+        next(event for event in NOTES if isinstance(event, Diagnosed)), attempt=spike.attempt, step=spike.peak
+    )
+    made.journal.append(spike)
+    assert states(preflight(made))["spike_detector"] == "pass"
+    made.journal.append(diagnosed)
+    assert states(preflight(made))["spike_detector"] == "not known"
 
 
 def test_a_run_without_attempts_and_one_that_is_not_there(tmp_path: Path) -> None:
