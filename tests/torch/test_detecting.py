@@ -145,10 +145,14 @@ def test_numbers_of_a_step_come_in_one_copy_and_are_waited_for_once(
             loader.take_step()
             values = {f"attention_logit_max/blocks.{i}": torch.tensor(1.0 + i) for i in range(20)}
             monitor.record(step, values)
+            monitor.log(step, grad_norm=torch.tensor(1.0), lr=torch.tensor(0.1))
+            assert device.waited_for == step, "nothing is judged yet, so nobody waits"
             before = len(device.copies)
-            monitor.log(step, loss=torch.tensor(2.0), grad_norm=torch.tensor(1.0), tokens=torch.tensor(5.0))
+            decision = monitor.log(step, loss=torch.tensor(2.0), tokens=torch.tensor(5.0))
             assert len(device.copies) == before + 1
             assert device.copies[-1].tensor.shape == (23,)
+            assert decision is not None
+            assert (decision.loss, decision.grad_norm) == (2.0, 1.0)
         assert device.waited_for == 5, "once a step, for what is judged"
 
 

@@ -43,7 +43,8 @@ class Judging:
         self._facts: list[TrainerFacts] = []
         self._step: tuple[int, int] | None = None
         """Attempt and label of the step in hand, and what is known of it so far."""
-        self._known: dict[str, float] = {}
+        self._early: dict[str, Value] = {}
+        self._has_norm = False
         self._held: dict[str, Value] = {}
         self._is_judged = False
         self._notes: list[str] = []
@@ -97,26 +98,29 @@ class Judging:
         }
 
     def take(self, label: int, values: Mapping[str, Value | None]) -> tuple[Taken, dict[str, float]]:
-        """The numbers of a call, waited for: those to keep, and all that are known of the step by now."""
+        """The numbers of a call, to be kept, and all that the step is judged by.
+
+        The latter are waited for; there are none where the loss is still to come or the step was judged.
+        """
         self._turn_to(label)
         given = {name: value for name, value in values.items() if value is not None}
-        held = {} if self._is_judged or "loss" not in given else self._held
-        together = take({**given, **{f"sampled {name}": value for name, value in held.items()}})
-        numbers = together.settle()
-        taken = Taken(names=list(given), numbers=numbers[: len(given)])
-        if self._is_judged and "grad_norm" in given and "grad_norm" not in self._known:
-            self._note("a gradient norm was logged after its step was judged: give it with the loss, in one call")
-        found = dict(zip(given, numbers.tolist(), strict=False))
-        self._known |= {name: found[name] for name in _JUDGED_BY if name in found}
-        sampled = dict(zip(held, numbers[len(given) :].tolist(), strict=True))
-        return taken, ({**self._known, **sampled} if "loss" in given else {})
+        if self._is_judged or "loss" not in given:
+            if self._is_judged and "grad_norm" in given and not self._has_norm:
+                self._note("a gradient norm was logged after its step was judged: give it with the loss, in one call")
+            self._early |= {name: given[name] for name in _JUDGED_BY if name in given}
+            return take(given), {}
+        early = {name: value for name, value in self._early.items() if name not in given}
+        more = {**early, **self._held}
+        numbers = take({**given, **{f"known {name}": value for name, value in more.items()}}).settle()
+        found = dict(zip([*given, *more], numbers.tolist(), strict=True))
+        self._has_norm = "grad_norm" in found
+        seen = {name: value for name, value in found.items() if name in _JUDGED_BY or name in self._held}
+        return Taken(names=list(given), numbers=numbers[: len(given)]), seen
 
     def judge(self, label: int, seen: Mapping[str, float]) -> Decision | None:
-        """Judge a step by what `take` gave; None where the loss is still to come."""
-        if self._is_judged and seen:
-            return self.newest
-        if "loss" not in seen:
-            return None
+        """Judge a step by what `take` gave; what was decided before, where it was judged already."""
+        if not seen:
+            return self.newest if self._is_judged else None
         detecting = self._begun()
         sampled = {name: value for name, value in seen.items() if name.startswith(ATTENTION)}
         if sampled:
@@ -188,7 +192,7 @@ class Judging:
         step = (self._standing.attempt, label)
         if step != self._step:
             self._step, self._is_judged = step, False
-            self._known.clear()
+            self._early.clear()
             self._held.clear()
 
     def _note(self, text: str) -> None:

@@ -225,7 +225,8 @@ class Monitor:
         taken, seen = self._judging.take(label, values)
         if label % self._every == 0:
             self._put([number], taken, with_wait=True)  # written before anybody is waited for
-        return self._judging.judge(label, seen)
+        decision = self._judging.judge(label, seen)
+        return None if loss is None else decision
 
     def log_samples(self, address: Address | Any, losses: Any) -> None:
         """Keep the loss of each sample of a microbatch: the most direct evidence there is of which sample did it.
