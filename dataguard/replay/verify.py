@@ -1,6 +1,7 @@
 """Do journal, index, plan and data agree?
 
 1. *journal*: the chain of events is unbroken, and holds every head that frames headers have seen.
+   *notes*: what an event names of results stands in the run directory, where one does.
 2. *index*: every frame and sealed file is whole and in its place. A torn tail is reported and is no fault.
    *telemetry*: the same of what the ranks logged, where they did.
 3. *exactly once*: along the lineage no position is missing and none is there twice.
@@ -35,6 +36,7 @@ from dataguard.replay.coverage import Coverage
 from dataguard.replay.given import given_faults, not_rebuilt
 from dataguard.replay.lookup import Lookup
 from dataguard.replay.rebuild import Rebuilder
+from dataguard.replay.verify_notes import note_checks
 from dataguard.replay.verify_store import store_checks
 from dataguard.replay.verify_streams import evaluations_of, fixed_set, rebuilt_evaluation, roots_for, stream_checks
 from dataguard.run.index import merge
@@ -67,7 +69,7 @@ def verify_run(
     run = lookup.run
     is_stream = run.stream_identity is not None
     roots = roots or {}
-    checks = [_journal(lookup)]
+    checks = [_journal(lookup), *note_checks(run.layout, run.read().entries)]
     chain: tuple[AttemptPlan, ...] = ()
     if len(lookup.tree):
         checks += [_index(lookup), *_telemetry(lookup)]
