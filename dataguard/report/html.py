@@ -26,7 +26,7 @@ from dataguard.version import __version__
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["PAGE_START", "data_block", "num_bytes", "page", "share", "short_number", "visible"]
+__all__ = ["PAGE_START", "data_block", "num_bytes", "page", "share", "short_number", "still_page", "visible"]
 
 PAGE_START = b"<!doctype html>\n<!-- a report of dataguard -->\n"
 """How each of these pages begins; a file that begins otherwise is somebody else's."""
@@ -62,6 +62,23 @@ def page(template: str, facts: Mapping[str, Any], *, data: Any, charts: bool) ->
         data=data_block(data),
         version=__version__,
     )
+    return PAGE_START + content.encode("utf-8", "backslashreplace")
+
+
+def still_page(template: str, facts: Mapping[str, Any]) -> bytes:
+    """A whole page without any script, UTF-8; its template is a document of its own.
+
+    Parameters
+    ----------
+    template
+        Path of the template under ``templates/``.
+    facts
+        What it is made of; strings in it are text, never HTML.
+    """
+    from markupsafe import Markup
+
+    style = Markup(_resource("page.css"))  # noqa: S704 - a file of this package
+    content = _environment().get_template(template).render(**facts, style=style, version=__version__)
     return PAGE_START + content.encode("utf-8", "backslashreplace")
 
 

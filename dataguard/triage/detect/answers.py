@@ -86,8 +86,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     log10_chance: tuple[float, float]
     """Decimal logarithm of the chance that so many or more would."""
     correlation: float | None
-    """Of what both logs do from step to step (rank correlation of the deviations from their neighbours); None where
-    too few steps are common."""
+    """Of what both logs do from step to step (rank correlation of the moves between the two steps of a pair); None
+    where too few steps are common."""
     correlation_sigmas: float | None
     """The same in standard errors of unrelated logs."""
     one_data_order: bool | None

@@ -2,13 +2,14 @@
 
 Runs that were fed the same batches in the same order spike at the same steps, however else they differ. So:
 
-1. Each loss is held against its neighbours (median and scaled MAD of up to 100 points on either side, itself left out):
-   here both sides are known, and no trend disturbs.
+1. Each loss is held against its neighbours (median and scaled MAD of up to 100 points on either side, itself left out,
+   about the line through the medians of the two sides): here both sides are known.
 2. A spike of one log *recurs* where the other stands out at the same step by `_STANDS_OUT`. How often it does so
    anywhere (its share of all common steps) is the chance for one spike; the binomial tail is the chance that so many
    would recur by accident.
-3. What both logs do from step to step is correlated as well, even where nothing spikes: the rank correlation of the
-   deviations tells it, in standard errors 1 / sqrt(n).
+3. What both logs do from step to step is correlated as well, even where nothing spikes: the rank correlation of how the
+   deviations differ between the two points of a pair tells it, in standard errors 1 / sqrt(n) of n pairs. (Pairs, since
+   any two curves share the slow part: that training falls.)
 
 One data order is said where spikes recur with p < 1e-6 in either direction, or where the deviations correlate by more
 than six standard errors and 0.1; another order where neither is so, and there was enough to see it.
@@ -34,7 +35,7 @@ _STANDS_OUT = 3.0
 _CHANCE_LOG10 = -6.0
 _LEAST_CORRELATION = 0.1
 _CORRELATION_SIGMAS = 6.0
-_LEAST_COMMON = 100
+_LEAST_PAIRS = 50
 _LEAST_SPIKES = 5
 _OTHER_ORDER_LOG10 = -2.0
 _AT_ONCE = 4096
@@ -60,8 +61,10 @@ def compare(first: TrainingLog, second: TrainingLog, found: tuple[Detection, Det
         expected.append(share * num_spikes)
         chances.append(binomial_tail_log10(num_again, num_spikes, share))
     is_shared = (spikes[0] & high[1]) | (spikes[1] & high[0])
-    correlation = _rank_correlation(sigmas[0], sigmas[1])
-    correlated = None if correlation is None else correlation * sqrt(len(common))
+    num_pairs = len(common) // 2
+    moves = [each[1 : 2 * num_pairs : 2] - each[0 : 2 * num_pairs : 2] for each in sigmas]
+    correlation = _rank_correlation(moves[0], moves[1])
+    correlated = None if correlation is None else correlation * sqrt(num_pairs)
     return Comparison(
         num_common_steps=len(common),
         num_spikes=(int(spikes[0].sum()), int(spikes[1].sum())),
@@ -70,7 +73,7 @@ def compare(first: TrainingLog, second: TrainingLog, found: tuple[Detection, Det
         log10_chance=(chances[0], chances[1]),
         correlation=correlation,
         correlation_sigmas=correlated,
-        one_data_order=_one_order(chances, spikes, correlation, correlated),
+        one_data_order=_one_order(chances, spikes, correlation, num_pairs),
         shared=tuple(
             SharedSpike(
                 step=int(common[i]),
@@ -100,11 +103,19 @@ def deviations(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
         return np.zeros(num), np.zeros(num)
     # At the ends the window is that of the nearest point that has both sides.
     windows = np.lib.stride_tricks.sliding_window_view(values, 2 * side + 1)  # windows x points
+    medians = np.concatenate(
+        [
+            np.median(each, axis=1)
+            for each in np.array_split(np.lib.stride_tricks.sliding_window_view(values, side), 1 + num // _AT_ONCE)
+        ]
+    )
     middle, scale = np.empty(num), np.empty(num)
     for first in range(0, num, _AT_ONCE):
         points = np.arange(first, min(first + _AT_ONCE, num))
         which = np.clip(points - side, 0, len(windows) - 1)
-        part = windows[which].copy()
+        slope = (medians[which + side + 1] - medians[which]) / (side + 1)
+        # windows x points: each without its trend, as seen from the point that is judged.
+        part = windows[which] - slope[:, None] * (which[:, None] + np.arange(2 * side + 1) - points[:, None])
         part[np.arange(len(points)), points - which] = np.nan
         middle[points] = np.nanmedian(part, axis=1)
         scale[points] = MAD_TO_SIGMA * np.nanmedian(np.abs(part - middle[points, None]), axis=1)
@@ -146,7 +157,7 @@ def _spike_steps(detection: Detection, common: NDArray[np.int64]) -> NDArray[np.
 
 
 def _rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
-    if len(first) < _LEAST_COMMON:
+    if len(first) < _LEAST_PAIRS:
         return None
     ranks = [each.argsort().argsort().astype(np.float64) for each in (first, second)]
     if any(each.std() == 0 or np.ptp(values) == 0 for each, values in zip(ranks, (first, second), strict=True)):
@@ -155,14 +166,15 @@ def _rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -
 
 
 def _one_order(
-    chances: list[float], spikes: list[NDArray[np.bool_]], correlation: float | None, sigmas: float | None
+    chances: list[float], spikes: list[NDArray[np.bool_]], correlation: float | None, num_pairs: int
 ) -> bool | None:
     if min(chances) <= _CHANCE_LOG10:
         return True
-    if correlation is not None and sigmas is not None:
-        if correlation > _LEAST_CORRELATION and sigmas > _CORRELATION_SIGMAS:
+    if correlation is not None:
+        error = 1 / sqrt(num_pairs)
+        if correlation > max(_LEAST_CORRELATION, _CORRELATION_SIGMAS * error):
             return True
-        if 1 / sqrt(len(spikes[0])) * _CORRELATION_SIGMAS < _LEAST_CORRELATION:
+        if _CORRELATION_SIGMAS * error < _LEAST_CORRELATION:
             return False
     if min(int(each.sum()) for each in spikes) >= _LEAST_SPIKES and min(chances) > _OTHER_ORDER_LOG10:
         return False

@@ -22,6 +22,7 @@ from dataguard.triage.detect.drift import ATTENTION_LOGITS
 from dataguard.triage.detect.faults import LOSS_SCALES
 from dataguard.triage.detect.profiles import DEFAULT, rule_of
 from dataguard.triage.detect.settings import DetectorSettings
+from dataguard.triage.detect.tracker import LEAST_POINTS
 from dataguard.triage.detect.window import MAD_TO_SIGMA
 
 __all__ = ["ChangePoint", "Detection", "detect", "judged_log", "smallest_visible_shift"]
@@ -43,6 +44,8 @@ class Detection:
     """Points of the means that it was taken from."""
     num_points: int
     """Steps with a point of the loss."""
+    num_judged: int
+    """Finite ones among them that had enough before them to be judged by the default."""
     changes: tuple[ChangePoint, ...]
     """Told, or seen in the log itself, in order of their steps."""
     notes: tuple[str, ...]
@@ -105,6 +108,7 @@ def detect(
         smallest_shift_nats=shift,
         shift_block_points=block,
         num_points=len(loss),
+        num_judged=max(0, int(np.isfinite(loss).sum()) - LEAST_POINTS),
         changes=points,
         notes=tuple(notes),
     )

@@ -291,12 +291,17 @@ class Judge:
         back.append([step, None if loss is None else loss.sigmas, None if grad is None else grad.sigmas, value])
 
     def _onset(self) -> int | None:
-        """The first of the points before that stands out by the exit threshold."""
+        """The first of the points before that stand out by the exit threshold, with no more than one quiet between."""
         least = self._settings.exit_threshold
-        for step, loss, grad, _ in self._back:
+        found, num_quiet = None, 0
+        for step, loss, grad, _ in reversed(self._back):
             if (loss is not None and abs(loss) >= least) or (grad is not None and grad >= least):
-                return int(step)
-        return None
+                found, num_quiet = int(step), 0
+            else:
+                num_quiet += 1
+                if num_quiet > 1:
+                    break
+        return found
 
     def _inflation(self, scale: float) -> float:
         """By how much medians of blocks of this loss differ more than those of white noise would."""

@@ -46,8 +46,8 @@ class DetectorSettings:
     """Points of each of the two medians that make the local trend: their line, read one step on, is off by a third of
     the noise of a point at most."""
     num_reach_back: int = 16
-    """Points that are searched before an event for its onset, with `exit_threshold`: 2 x 16 points x 1.3e-3 is a
-    chance of 4 % of an onset that is none."""
+    """Points before an event that are searched for its onset, backwards and with `exit_threshold`, until two in a row
+    are quiet: of normal noise one in 200 events has an onset that is none (2 signals x 2 points x 1.3e-3)."""
     num_aftermath: int = 200
     """Points after an event whose median excess is its aftermath, and the length of the means whose block-to-block
     standard deviation tells the smallest shift that can be seen."""

@@ -30,11 +30,12 @@ from typing import Any
 from dataguard.triage.detect.settings import DetectorSettings
 from dataguard.triage.detect.window import MAD_TO_SIGMA, SortedWindow, median_of
 
-__all__ = ["Frozen", "Judged", "Tracker"]
+__all__ = ["LEAST_POINTS", "Frozen", "Judged", "Tracker"]
 
+LEAST_POINTS = 9
+"""Before there are so many, nothing is judged."""
 _SINGLE_PRECISION = 1e-6
 _MOST_DECIMALS = 6
-_EARLY_POINTS = 9
 _TAILS = ((0.975, 1.959964), (0.99, 2.326348))
 _MAD_EFFICIENCY = 0.37
 _EARLY_TAIL, _EARLY_QUANTILE = 0.9, 1.281552
@@ -259,7 +260,7 @@ class Tracker:
         return scale
 
     def _early_spread(self, floor: float) -> float | None:
-        if len(self._differences) < _EARLY_POINTS - 1:
+        if len(self._differences) < LEAST_POINTS - 1:
             return None
         differences = self._differences
         middle = differences.median()
