@@ -225,7 +225,7 @@ def _sketch(tensor: torch.Tensor) -> list[float]:
 def _configuration(model: nn.Module, device: torch.device) -> dict[str, str]:
     types = sorted({str(each.dtype).removeprefix("torch.") for each in model.parameters()})
     told = {
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "number types": ", ".join(types),
         "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
