@@ -18,6 +18,8 @@ from dataguard.torch.stability.judge import AnomalyJudge, BatchJudge
 from dataguard.torch.stability.log_partition import z_loss
 from dataguard.torch.stability.logits import attention_logits
 from dataguard.torch.stability.outcome import StepOutcome, StepResult
+from dataguard.torch.stability.probe import probe
+from dataguard.torch.stability.probe_report import ProbeReport
 from dataguard.torch.stability.qk_clip import qk_clip_
 from dataguard.torch.stability.qk_norm import QKNormAttention
 from dataguard.torch.stability.ranks import nonfinite_ranks
@@ -35,6 +37,7 @@ __all__ = [
     "BatchJudge",
     "GradientHistory",
     "InitAccount",
+    "ProbeReport",
     "QKNormAttention",
     "StepOutcome",
     "StepResult",
@@ -45,6 +48,7 @@ __all__ = [
     "largest_update_ratio",
     "nonfinite_ranks",
     "peak_learning_rate",
+    "probe",
     "qk_clip_",
     "train_step",
     "update_amplification",
