@@ -152,6 +152,9 @@ class FloatCheck(msgspec.Struct, frozen=True, kw_only=True):
     told: Told
     """Whether it happens in the run's number type and not in float32."""
     first_layer: str | None
+    """The first whose values went, forward before backward; null where all are in range."""
+    largest_logits: dict[str, Number]
+    """Attention -> its largest logit of the worst microbatch, over all heads."""
     text: str
 
 

@@ -7,15 +7,26 @@ coarser numbers all the same: then float32 was not seen, and the answer is unkno
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 
 from dataguard.core.evidence import Told
 from dataguard.core.trainer import TrainerFacts
-from dataguard.torch.experiment.answers import CellResult, FloatCheck, Measured, number
+from dataguard.torch.experiment.answers import CellResult, FloatCheck, Measured, number, spelled
 from dataguard.torch.experiment.judging import Asked, value_of
-from dataguard.torch.experiment.measuring import Batch, Loss, Trainee, casts_by_itself, keyed_randomness, measure
+from dataguard.torch.experiment.measuring import (
+    Batch,
+    Loss,
+    Trainee,
+    casts_by_itself,
+    keyed_randomness,
+    loss_of,
+    measure,
+    reduced,
+)
 from dataguard.torch.microbatch import TensorMicrobatch
+from dataguard.torch.stability.probe import probe
 
 __all__ = ["check_floats", "run_dtype_of"]
 
@@ -58,7 +69,10 @@ def check_floats(
     parameter = next(iter(trainee.model.parameters()))
     used = dtype if dtype is not None and dtype.itemsize < parameter.dtype.itemsize else parameter.dtype
     name = str(used).removeprefix("torch.")
-    first_layer, text = None, "the layers were not probed"
+    with keyed_randomness("experiment-probe", *key):
+        worst = _worst(trainee, batch, loss, dtype)
+        probed = probe(trainee.model, worst, partial(loss_of, loss), run_dtype=used, optimizer=trainee.optimizer)
+    gone, text = probed.first_forward or probed.first_backward, probed.text
     exact = trainee.copy()
     exact.model.float()
     fine = Batch(
@@ -71,6 +85,8 @@ def check_floats(
         else:
             in_float32 = measure(exact.model, fine, loss)
             told = _told(asked, cell, measured, in_float32, ordinary, same=used.itemsize >= 4)
+            if told is Told.UNKNOWN and probed.number_type is Told.YES:
+                told = Told.YES
     return FloatCheck(
         run_dtype=name,
         loss=measured.loss,
@@ -78,7 +94,12 @@ def check_floats(
         grad_norm=measured.grad_norm,
         grad_norm_float32=None if in_float32 is None else in_float32.grad_norm,
         told=told,
-        first_layer=first_layer,
+        first_layer=None if gone is None else gone.name or "model",
+        largest_logits={
+            name: spelled(max(heads, key=lambda each: math.inf if math.isnan(each) else each))
+            for name, heads in (probed.run or probed.float32).attention.items()
+            if heads
+        },
         text=text,
     )
 
@@ -94,6 +115,16 @@ def _told(
         return Told.UNKNOWN
     shows = value_of(in_float32, asked) - ordinary > asked.sign * number(cell.threshold)
     return Told.NO if shows else Told.YES
+
+
+def _worst(trainee: Trainee, batch: Batch, loss: Loss, dtype: torch.dtype | None) -> TensorMicrobatch:
+    """The microbatch of the largest loss, the first whose loss is not finite before all."""
+    losses = []
+    with torch.no_grad(), reduced(trainee.model, dtype):
+        for each in batch.microbatches:
+            value = loss_of(loss, trainee.model, each).item()
+            losses.append(value if math.isfinite(value) else math.inf)
+    return batch.microbatches[losses.index(max(losses))]
 
 
 def _is_finite(measured: Measured) -> bool:
