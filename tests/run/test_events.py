@@ -216,6 +216,13 @@ def test_events_of_training_are_what_they_were(name: str) -> None:
     assert encode_event(file_of(OF_TRAINING[name])) == raw
 
 
+@pytest.mark.parametrize("event", NOTES, ids=kind_of)
+def test_events_of_triage_are_what_they_were(event: Event) -> None:
+    raw = (GOLDEN.parent / "triage-events-v1" / f"{kind_of(event)}.json").read_bytes()
+    assert decode_event(raw) == file_of(event)
+    assert encode_event(file_of(event)) == raw
+
+
 def test_what_a_run_without_a_policy_writes_has_no_word_of_it() -> None:
     for event in ALL_KINDS[1:-1]:
         assert not {b"vocab", b"rule", b"policy", b"profile"} & set(encode_event(file_of(event)).split(b'"'))
