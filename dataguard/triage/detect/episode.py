@@ -27,6 +27,8 @@ __all__ = ["Episode", "classified", "visible_shift"]
 
 _NUM_RIGHT_AFTER = 8
 """Points after an event that tell whether it left a tail: a damaged state takes tens of steps to mend."""
+_TREND_SHARE = 0.5
+"""A trend that was read off one stretch is trusted to half of what it says of the next."""
 _TAIL_FACTOR = 3.0
 """Standard errors of their median (p = 1.3e-3)."""
 
@@ -69,7 +71,7 @@ class Episode:
     """Largest logarithm of the gradient norm, from the onset's search on."""
     grad_is_zero: bool = False
     recent: list[float] = field(default_factory=list)
-    """Excess of its last points, at most `num_settle`."""
+    """Excess of its last points, at most `num_window`."""
     values: list[float] = field(default_factory=list)
     """Their values."""
     grad_values: list[float] = field(default_factory=list)
@@ -93,7 +95,7 @@ class Episode:
             self.num_points += 1
             self.recent.append(loss_judged.excess)
             self.values.append(value)
-            del self.recent[: -settings.num_settle], self.values[: -settings.num_settle]
+            del self.recent[: -settings.num_window], self.values[: -settings.num_window]
             sigmas = loss_judged.sigmas
             out = out or abs(sigmas) >= settings.exit_threshold
             if abs(sigmas) >= self.threshold and self.first_loss is None:
@@ -102,7 +104,7 @@ class Episode:
                 self.peak, self.peak_excess, self.peak_sigmas = step, loss_judged.excess, sigmas
         if grad_judged is not None and grad is not None:
             self.grad_values.append(grad)
-            del self.grad_values[: -settings.num_settle]
+            del self.grad_values[: -settings.num_window]
             out = out or grad_judged.sigmas >= settings.exit_threshold
             if self.grad_most is None or grad > self.grad_most:
                 self.grad_most = grad
@@ -139,7 +141,8 @@ def visible_shift(episode: Episode, num_points: int, settings: DetectorSettings)
     if line is None:
         return None
     middle = episode.num_before_after + num_points // 2
-    return settings.shift_factor * line.up * episode.inflation * line.error(middle, num_points)
+    noise = settings.shift_factor * line.up * episode.inflation * line.error(middle, num_points)
+    return noise + _TREND_SHARE * abs(line.trend(middle))
 
 
 def classified(episode: Episode, settings: DetectorSettings, *, newest: int) -> SpikeEvent:
@@ -168,7 +171,7 @@ def classified(episode: Episode, settings: DetectorSettings, *, newest: int) -> 
 
 def _aftermath(episode: Episode, settings: DetectorSettings) -> tuple[float | None, int]:
     if episode.is_settled and episode.recent:
-        half = max(1, len(episode.recent) // 2)
+        half = max(1, settings.num_settle // 2)
         return median_of(episode.recent[-half:]), half
     if episode.stop is None or len(episode.after) < settings.num_least_aftermath:
         return None, len(episode.after)
@@ -185,6 +188,8 @@ def _class_of(
     if is_open:
         is_long = episode.num_points >= settings.num_settle
         return EventClass.ABSORBING_SHIFT if is_long else EventClass.TRANSIENT_SPIKE
+    if episode.is_settled and (aftermath or 0.0) > 0:
+        return EventClass.ABSORBING_SHIFT
     if aftermath is not None:
         least = visible_shift(episode, num_after, settings)
         if least is not None and aftermath > least:
@@ -198,10 +203,12 @@ def _has_tail(episode: Episode) -> bool:
     """Whether loss or gradient norm stay raised right after the points that stood out."""
     for line, after in ((episode.loss, episode.after), (episode.grad, episode.grad_after)):
         first = after[:_NUM_RIGHT_AFTER]
-        if line is not None and first and median_of(first) > _TAIL_FACTOR * line.up * _tail_error(line, len(first)):
+        if line is not None and first and _is_raised(line, first):
             return True
     return False
 
 
-def _tail_error(line: Frozen, num_points: int) -> float:
-    return line.error(1, num_points) if line.num_points else sqrt(2.0)
+def _is_raised(line: Frozen, first: list[float]) -> bool:
+    num = len(first)
+    error = line.error(1, num) if line.num_points else sqrt(2.0)
+    return median_of(first) > _TAIL_FACTOR * line.up * error + _TREND_SHARE * abs(line.trend(num))

@@ -220,7 +220,10 @@ class Judge:
 
     def _has_settled(self, episode: Episode) -> bool:
         settings = self._settings
-        limit = settings.num_history if episode.change is not None else settings.num_settle
+        if episode.change is not None:
+            limit = settings.num_history
+        else:  # the longer it lasts, the longer it must have been still
+            limit = max(settings.num_settle, min(settings.num_window, episode.num_points // 2))
         if episode.num_points >= settings.num_most_open:
             return True
         if len(episode.recent) < limit or episode.num_points % _CHECK_EVERY:

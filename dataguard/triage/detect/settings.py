@@ -58,7 +58,8 @@ class DetectorSettings:
     num_hard_batch: int = 3
     """A hard batch lasts as many points at most."""
     num_settle: int = 64
-    """An event that did not come back for so many points, and no longer moves, has settled on another level."""
+    """An event that did not come back for so many points, and no longer moves over its newer half, has settled on
+    another level."""
     num_change: int = 8
     """What begins so few points after a told change is held against the change first."""
     num_most_open: int = 4096

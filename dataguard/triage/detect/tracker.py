@@ -1,7 +1,7 @@
 """What is to be expected of the next point of one signal, and by how much may it miss that?
 
 1. The trend is the line through the medians of the last `num_level` points and of as many before them. A training
-   curve falls steeply at first, so both grow with the history (a quarter of it each).
+   curve falls steeply at first, so both grow with the history (a sixteenth of it each).
 2. What counts is the *residual* of a point: by how much it missed the line that was drawn before it came. Their median
    and scale, over at most `num_window` residuals and the newer half of the history, are what a new residual is judged
    by; so what the line does wrong (a curve that bends, noise of the medians) is part of the scale.
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import ceil, log10, sqrt
+from math import ceil, expm1, log, log10, sqrt
 from typing import Any
 
 from dataguard.triage.detect.settings import DetectorSettings
@@ -37,6 +37,9 @@ LEAST_POINTS = 9
 _SINGLE_PRECISION = 1e-6
 _MOST_DECIMALS = 6
 _TAILS = ((0.975, 1.959964), (0.99, 2.326348))
+_LEVEL_SHARE = 16
+"""Points of the history for each point of a median: the line through medians of h points misses a power of the step by
+about (h / n)**2 of its height, 1e-3 here."""
 _MAD_EFFICIENCY = 0.37
 _EARLY_TAIL, _EARLY_QUANTILE = 0.9, 1.281552
 _MEDIAN_ERROR = 1.2533
@@ -79,13 +82,19 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """What was expected when an event began, to be held against it and its aftermath."""
+    """What was expected when an event began, to be held against it and its aftermath.
+
+    The trend goes on as it was bending: of four quarters of the history (its newer half, or `num_window` points) each
+    moved the median by a share of what the one before did, and so do the next. It is never trusted for longer than two
+    quarters.
+    """
 
     level: float
     """At the first point of the event."""
     slope: float
-    """A point, held for `num_slope` points and level thereafter."""
-    num_slope: int
+    """A point, at the first of the event."""
+    decay: float
+    """By which the slope falls, a point."""
     num_points: int
     """That made the line; 0 for that of early steps."""
     up: float
@@ -93,18 +102,21 @@ class Frozen:
     down: float
     """Scale below."""
 
+    def trend(self, num_after: int) -> float:
+        """What the trend alone does in `num_after` points."""
+        return self.slope * -expm1(-self.decay * num_after) / self.decay
+
     def excess(self, value: float, num_after: int) -> float:
         """Of the value that came `num_after` points after the first of the event."""
-        return value - self.level - self.slope * min(num_after, self.num_slope)
+        return value - self.level - self.trend(num_after)
 
     def error(self, num_after: int, num_points: int) -> float:
         """Standard error of a median excess of `num_points` points around `num_after`, in scales, for white noise."""
         if not self.num_points:
             return sqrt(_MEDIAN_ERROR**2 / num_points + 1.0)
-        half = self.num_points / 2
-        slope = sqrt(2) * _MEDIAN_ERROR / sqrt(half) / half
-        far = half + min(num_after, self.num_slope)
-        return sqrt(_MEDIAN_ERROR**2 / self.num_points + (slope * far) ** 2 + _MEDIAN_ERROR**2 / num_points)
+        quarter = self.num_points / 4
+        far = 0.5 - expm1(-self.decay * num_after) / (self.decay * quarter)
+        return _MEDIAN_ERROR * sqrt((1 + 1.25 * far**2) / quarter + 1 / num_points)
 
 
 class Tracker:
@@ -120,7 +132,7 @@ class Tracker:
     def __init__(self, settings: DetectorSettings, *, is_skewed: bool = False) -> None:
         self._settings = settings
         self._is_skewed = is_skewed
-        self._newer = SortedWindow(settings.num_level)
+        self._newer = SortedWindow(settings.num_level + 1)
         self._older = SortedWindow(settings.num_level)
         self._residuals = SortedWindow(settings.num_window)
         self._differences = SortedWindow(settings.num_level * 2)
@@ -197,19 +209,18 @@ class Tracker:
         floor = self._floor(value, quantum)
         if not self.is_ready or self._prediction is None:
             spread = self._early_spread(floor) or floor or 1.0
-            return Frozen(level=self._best, slope=0.0, num_slope=0, num_points=0, up=spread, down=spread)
+            return Frozen(level=self._best, slope=0.0, decay=1.0, num_points=0, up=spread, down=spread)
         middle = self._residuals.median()
-        keep = max(4, min(len(self._values), self.num_accepted // 2))
-        values = list(self._values)[-keep:]
-        half = keep // 2
-        first, last = median_of(values[:half]), median_of(values[-half:])
-        slope = (last - first) / (keep - half)
-        centre = median_of(value - slope * (i - (keep - 1) / 2) for i, value in enumerate(values))
+        quarter = max(2, min(len(self._values), self.num_accepted // 2) // 4)
+        values = list(self._values)[-4 * quarter :]
+        a, b, c, d = (median_of(values[i * quarter : (i + 1) * quarter]) for i in range(4))
+        damping = min(1.0, max(0.0, (d - b) / (c - a))) if c != a else 0.0
+        move = (d - c + damping * (c - b)) / 2
         return Frozen(
-            level=centre + slope * (keep + 1) / 2,
-            slope=slope,
-            num_slope=half,
-            num_points=keep,
+            level=d + move * damping**0.75 / 2,
+            slope=move * damping / quarter,
+            decay=max(0.5, -log(max(damping, 0.05))) / quarter,
+            num_points=4 * quarter,
             up=self._scale(middle, floor, above=True),
             down=self._scale(middle, floor, above=False),
         )
@@ -239,9 +250,9 @@ class Tracker:
         self._best = min(self._best, value) if self.num_accepted else value
         self.num_accepted += 1
         self._values.append(value)
-        size = max(4, min(self._settings.num_level, self.num_accepted // 4))
+        size = max(4, min(self._settings.num_level, self.num_accepted // _LEVEL_SHARE))
         newer = self._newer
-        newer.push(value, keep=self._settings.num_level)
+        newer.push(value)
         while len(newer) > size:
             self._older.push(newer.drop(), keep=size)
         num_newer, num_older = len(newer), len(self._older)
@@ -304,7 +315,7 @@ class Tracker:
     def load(self, state: dict[str, Any]) -> None:
         """Become what `state` gave."""
         settings = self._settings
-        self._newer = SortedWindow(settings.num_level, state["newer"])
+        self._newer = SortedWindow(settings.num_level + 1, state["newer"])
         self._older = SortedWindow(settings.num_level, state["older"])
         self._residuals = SortedWindow(settings.num_window, state["residuals"])
         self._differences = SortedWindow(settings.num_level * 2, state["differences"])
