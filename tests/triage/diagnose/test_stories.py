@@ -198,7 +198,7 @@ def test_story_3_attention_in_half_precision() -> None:
 
 
 def test_story_4_the_zombie_gpu() -> None:
-    """Finite, wrong, averaged in: no event at all. Nothing but a canary (or a rank that stands out for ever) sees it."""
+    """Finite, wrong, averaged in: no event at all. A canary sees it, or a rank that stands out for ever."""
     silent = diagnose(Evidence(event=None, finite=Finite.EVERYWHERE, hardware_log=HardwareLog.CLEAN))
     assert silent.verdict is Verdict.NO_INCIDENT
     assert silent.next_check is not None
