@@ -54,7 +54,7 @@ def launch(run: Run, folder: Path, world_size: int, **words: Any) -> list[list[d
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.communicate()
     return said
 
 

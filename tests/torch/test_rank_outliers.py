@@ -128,9 +128,9 @@ def test_a_state_goes_on_exactly_and_is_bounded(world_size: int) -> None:
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     said += [(step + 210, *rest) for step, *rest in told(second, rows[210:])]
     assert said == wanted
-    state = whole.state_dict()
-    assert len(state["recent"]) == NUM_RECENT
-    assert len(state["past"]) <= (0 if world_size >= ENOUGH_RANKS else NUM_PAST)
+    rings = whole.state_dict()["rings"]
+    assert len(rings["z"]) == NUM_RECENT
+    assert len(rings["past_values"]) == (0 if world_size >= ENOUGH_RANKS else NUM_PAST)
 
 
 def test_another_number_of_ranks_begins_anew() -> None:
@@ -138,7 +138,7 @@ def test_another_number_of_ranks_begins_anew() -> None:
     told(watch, losses(16, 50))
     other = RankWatch("loss", 8)
     other.load_state_dict(watch.state_dict())
-    assert other.state_dict()["recent"] == []
+    assert other.state_dict()["rings"]["z"] == []
 
 
 def test_one_rank_has_nobody_to_be_held_against() -> None:

@@ -20,7 +20,6 @@ where all ranks log the same reduced value.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,45 @@ _MAD_TO_SIGMA = 1.4826
 Floats = NDArray[np.float64]
 
 
+class _Ring:
+    """The last `size` rows, shape (width,) each."""
+
+    def __init__(self, size: int, width: int) -> None:
+        self._held = np.full((size, width), np.nan)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return min(self._count, len(self._held))
+
+    @property
+    def is_full(self) -> bool:
+        return self._count >= len(self._held)
+
+    def push(self, row: Floats) -> Floats | None:
+        """Take a row; the one that it takes the place of."""
+        place = self._count % len(self._held)
+        oldest = self._held[place].copy() if self.is_full else None
+        self._held[place] = row
+        self._count += 1
+        return oldest
+
+    def rows(self) -> Floats:
+        """In any order, shape (n, width)."""
+        return self._held[: len(self)]
+
+    def newest(self, count: int) -> Floats:
+        """The last so many, in order."""
+        return np.roll(self._held, -self._count, axis=0)[-count:] if self.is_full else self.rows()[-count:]
+
+    def state(self) -> list[list[float | None]]:
+        return [[None if value != value else value for value in row] for row in self.newest(len(self)).tolist()]
+
+    def load(self, rows: list[list[float | None]]) -> None:
+        self._count = 0
+        for row in rows:
+            self.push(np.array([np.nan if value is None else value for value in row], np.float64))
+
+
 class RankWatch:
     """The values of one signal on all ranks, step by step; knows at most `NUM_PAST` + `NUM_RECENT` steps.
 
@@ -60,11 +98,13 @@ class RankWatch:
     def __init__(self, signal: str, world_size: int) -> None:
         self.signal = signal
         self.world_size = world_size
-        self._past: deque[tuple[Floats, Floats]] = deque(maxlen=NUM_PAST)
-        """Below 8 ranks: distances from the others, and values, of the steps before the recent ones."""
-        self._recent: deque[tuple[Floats, Floats, Floats]] = deque(maxlen=NUM_RECENT)
-        """Distances, values, and z."""
-        self._spreads: deque[float] = deque(maxlen=NUM_RECENT)
+        self._z = _Ring(NUM_RECENT, world_size)
+        own = world_size if world_size < ENOUGH_RANKS else 0
+        self._distances, self._values = _Ring(NUM_RECENT, own), _Ring(NUM_RECENT, own)
+        """Below 8 ranks: distances from the others, and values, of the recent steps."""
+        self._past_distances, self._past_values = _Ring(NUM_PAST, own), _Ring(NUM_PAST, own)
+        """The same of the steps before."""
+        self._spreads = _Ring(NUM_RECENT, 1)
         """From 8 ranks up: robust standard deviation between ranks, of each recent step."""
         self._ill: int | None = None
         """Of two ranks the one that is persistent, as it was told at first."""
@@ -81,11 +121,13 @@ class RankWatch:
             distances = compared - _median(compared)
             z = distances / self._spread(distances, compared)
         else:
-            distances = compared - np.array([_median(np.delete(compared, rank)) for rank in range(self.world_size)])
+            distances = compared - _medians_of_others(compared)
             z = self._against_past(distances, compared)
-        high = np.where(np.isfinite(z), z, -np.inf)
-        (above,) = np.nonzero(high > QUIET_Z)
-        if len(above) == 1 and high[above[0]] > OUTLIER_Z:
+        z = np.where(
+            np.isfinite(z), z.round(3), 0.0
+        )  # what was not told does not stand out; digits cost in checkpoints
+        above = np.flatnonzero(z > QUIET_Z)
+        if len(above) == 1 and z[above[0]] > OUTLIER_Z:
             self.lone = int(above[0])
         return self._take(distances, compared, z)
 
@@ -95,22 +137,24 @@ class RankWatch:
         if count < ENOUGH_RANKS // 2:
             return float("nan")
         own = _MAD_TO_SIGMA * _median(np.abs(distances)) * count / (count - 0.8)  # Croux and Rousseeuw, 1992
-        self._spreads.append(own)
+        self._spreads.push(np.array([own]))
         if len(self._spreads) < _ENOUGH_STEPS:
             return float("nan")
-        return max(own, float(np.median(self._spreads)), self._rounding(compared))
+        return max(own, _median(self._spreads.rows()[:, 0]), self._rounding(compared))
 
     def _take(self, distances: Floats, compared: Floats, z: Floats) -> tuple[RankOutlier, ...]:
-        oldest = self._recent[0] if len(self._recent) == NUM_RECENT else None
-        if self.world_size >= ENOUGH_RANKS:  # z alone is looked at again
-            distances = compared = np.empty(0)
-        self._recent.append((distances, compared, z))
+        self._z.push(z)
+        if self.world_size < ENOUGH_RANKS:
+            before = (self._distances.push(distances), self._values.push(compared))
+        else:
+            before = (None, None)
         persistent = self._persistent()
-        if oldest is not None and persistent is None and self.world_size < ENOUGH_RANKS:
-            self._past.append(oldest[:2])  # what a sick rank does is no past to hold it against
         if persistent is not None:
             return (persistent,)
-        size = np.where(np.isfinite(z), np.abs(z), 0.0)
+        if before[0] is not None and before[1] is not None:  # what a sick rank does is no past to hold it against
+            self._past_distances.push(before[0])
+            self._past_values.push(before[1])
+        size = np.abs(z)
         worst = int(size.argmax())
         if size[worst] <= OUTLIER_Z:
             return ()
@@ -119,37 +163,35 @@ class RankWatch:
         return (RankOutlier(signal=self.signal, rank=worst, z=float(z[worst]), is_persistent=False),)
 
     def _persistent(self) -> RankOutlier | None:
-        if len(self._recent) < NUM_RECENT:
+        if not self._z.is_full:
             return None
-        known = np.stack([z for _, _, z in self._recent])
-        known = np.where(np.isfinite(known), known, 0.0)  # what was not told does not stand out
-        known.sort(axis=0)
-        # What 17 of 32 lie beyond, on either side.
-        low, high = known[NUM_RECENT // 2 - 1], known[NUM_RECENT // 2]
-        medians = np.where(low > 0, low, np.where(high < 0, high, 0.0))
-        worst = int(np.abs(medians).argmax())
-        if abs(medians[worst]) <= PERSISTENT_Z:
+        known = self._z.rows()
+        num_beyond = np.maximum((known > PERSISTENT_Z).sum(0), (known < -PERSISTENT_Z).sum(0))
+        (ranks,) = np.nonzero(num_beyond > NUM_RECENT // 2)
+        if not len(ranks):
             self._ill = None
             return None
-        if self.world_size == 2 and self._ill is not None:
+        medians = np.median(known[:, ranks], axis=0)
+        place = int(np.abs(medians).argmax())
+        worst = int(ranks[place])
+        if self.world_size == 2:
+            if self._ill is None:
+                self._ill = self._which_of_two(_medians(self._values.newest(NUM_RECENT // 2)), worst)
             worst = self._ill
-        elif self.world_size == 2:
-            recent = list(self._recent)[NUM_RECENT // 2 :]
-            worst = self._ill = self._which_of_two(_medians(np.stack([values for _, values, _ in recent])), worst)
-        return RankOutlier(signal=self.signal, rank=worst, z=float(medians[worst]), is_persistent=True)
+        return RankOutlier(signal=self.signal, rank=worst, z=float(medians[place]), is_persistent=True)
 
     def _which_of_two(self, values: Floats, either: int) -> int:
         """Two ranks are as far from each other; the one that has moved further from its own past is meant."""
-        if not self._past:
+        if not len(self._past_values):
             return either
-        newest = [past for _, past in self._past][-NUM_RECENT:]  # what all ranks learn since then is little
-        moved = np.abs(values - _medians(np.stack(newest)))
+        newest = self._past_values.newest(NUM_RECENT)  # what all ranks learn since then is little
+        moved = np.abs(values - _medians(newest))
         return int(np.where(np.isfinite(moved), moved, 0.0).argmax())
 
     def _against_past(self, distances: Floats, compared: Floats) -> Floats:
-        if len(self._past) < NUM_RECENT:
+        if len(self._past_distances) < NUM_RECENT:
             return np.full(self.world_size, np.nan)
-        past = np.stack([each for each, _ in self._past])
+        past = self._past_distances.rows()
         middle = _medians(past)
         spread = _MAD_TO_SIGMA * _medians(np.abs(past - middle))
         return (distances - middle) / np.maximum(spread, self._rounding(compared))
@@ -171,44 +213,49 @@ class RankWatch:
         """JSON-able, bounded."""
         return {
             "world_size": self.world_size,
-            "past": [[_listed(part) for part in each] for each in self._past],
-            "spreads": list(self._spreads),
             "ill": self._ill,
-            "recent": [[_listed(part) for part in each] for each in self._recent],
+            "rings": {name: ring.state() for name, ring in self._rings().items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue; on another number of ranks it begins anew, since their numbers mean other devices then."""
-        self._past.clear()
-        self._recent.clear()
-        self._spreads.clear()
-        self._ill = None
-        if state["world_size"] != self.world_size:
-            return
-        self._spreads.extend(state["spreads"])
-        self._ill = state["ill"]
-        for distances, values in state["past"]:
-            self._past.append((_array(distances), _array(values)))
-        for distances, values, z in state["recent"]:
-            self._recent.append((_array(distances), _array(values), _array(z)))
+        is_same = state["world_size"] == self.world_size
+        self._ill = state["ill"] if is_same else None
+        for name, ring in self._rings().items():
+            ring.load(state["rings"][name] if is_same else [])
+
+    def _rings(self) -> dict[str, _Ring]:
+        return {
+            "z": self._z,
+            "spreads": self._spreads,
+            "distances": self._distances,
+            "values": self._values,
+            "past_distances": self._past_distances,
+            "past_values": self._past_values,
+        }
 
 
 def _median(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else float("nan")
+    known = np.sort(values[np.isfinite(values)])
+    count = len(known)
+    return float(known[(count - 1) // 2] + known[count // 2]) / 2 if count else float("nan")
 
 
 def _medians(values: Floats) -> Floats:
     """Of each column, over what is finite."""
-    if np.isfinite(values).all():
-        medians: Floats = np.median(values, axis=0)
+    ordered = np.sort(values, axis=0)  # NaN comes last
+    if np.isfinite(ordered[-1]).all() and np.isfinite(ordered[0]).all():
+        medians: Floats = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
         return medians
     return np.array([_median(column) for column in values.T])
 
 
-def _listed(values: Floats) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values.tolist()]
-
-
-def _array(values: list[float | None]) -> Floats:
-    return np.array([np.nan if value is None else value for value in values], np.float64)
+def _medians_of_others(values: Floats) -> Floats:
+    """For each of a few ranks the median of the other ones."""
+    told = [(value, rank) for rank, value in enumerate(values.tolist()) if value == value]
+    medians = []
+    for rank in range(len(values)):
+        others = sorted(value for value, other in told if other != rank)
+        count = len(others)
+        medians.append((others[(count - 1) // 2] + others[count // 2]) / 2 if count else np.nan)
+    return np.array(medians, np.float64)
