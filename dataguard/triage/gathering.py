@@ -24,6 +24,7 @@ from dataguard.triage.evidence.matching import match
 from dataguard.triage.grad_norm import grad_norm_of
 from dataguard.triage.localise import Localised
 from dataguard.triage.looked import Looked, rows_around
+from dataguard.triage.mitigation import mitigation_of
 from dataguard.triage.respond import Sign
 
 __all__ = ["Gathered", "canaries_of", "experiments_of", "gather"]
@@ -97,6 +98,9 @@ def gather(
         start, stop = _window(looked, event)
         found, texts["hardware_log"] = match(machine_logs, start_time=start, stop_time=stop, hosts=hosts)
         evidence = replace(evidence, hardware_log=found)
+    if event is not None and looked.leaf is not None:
+        mitigated, texts["mitigation"] = mitigation_of(looked.run, looked.read, looked.leaf, event)
+        evidence = replace(evidence, mitigation=mitigated)
     return Gathered(
         evidence=replace(evidence, texts={name: said for name, said in texts.items() if said}),
         experiments=experiments,
