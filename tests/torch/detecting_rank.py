@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from dataguard.core.address import Geometry
 from dataguard.core.trainer import PlannedChange, TrainerFacts
@@ -23,8 +25,33 @@ from dataguard.loader.loader import Loader
 from dataguard.run.run import Run
 from dataguard.torch.monitoring.decision import SkipBudget
 from dataguard.torch.monitoring.monitor import Monitor
+from dataguard.triage.detect import Detector, Noticed
 
 FACTS = TrainerFacts(changes=(PlannedChange(step=5, what="nothing that can be seen"),))
+
+
+class Kept(Detector):
+    """The default one, which shows what it was given."""
+
+    given: Mapping[str, float] = {}
+
+    def observe(self, step: int, *, more: Mapping[str, float] | None = None, **values: Any) -> tuple[Noticed, ...]:
+        self.given = more or {}
+        return super().observe(step, more=more, **values)
+
+
+class Attending(nn.Module):
+    """One block of attention, whose logits grow with the rank's inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.blocks = nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + block(x, x, x, need_weights=False)[0]
+        return x
 
 
 def noise(step: int) -> float:
@@ -50,12 +77,14 @@ def main(words: dict[str, Any]) -> None:
     state = words.get("state")
     if state is not None:
         loader.load(state["loader"])
+    detector, model = Kept(), Attending()
     monitor = Monitor(
         run,
-        detector=True,
+        detector=detector,
         alerts=[lambda alert: print(json.dumps({"alert": alert.key, "step": alert.step}), flush=True)],
         budget=SkipBudget(**words.get("budget", {})),
     )
+    monitor.watch(model, every=10, logits=lambda output: output)
     if state is not None:
         monitor.load_state_dict(state["monitor"])
     step = 0 if state is None else words["state"]["step"]
@@ -63,6 +92,8 @@ def main(words: dict[str, Any]) -> None:
         while loader.take_step():
             if step == words.get("describe_at"):
                 monitor.describe(FACTS)
+            if step % 10 < 2:  # on the second of them nothing is sampled
+                model(torch.full((1, 2, 8), 1.0 + rank)).sum().backward()
             decision = monitor.log(
                 step, loss=torch.tensor(loss_of(step, rank, faults), dtype=torch.float64), grad_norm=1.0
             )
@@ -73,6 +104,7 @@ def main(words: dict[str, Any]) -> None:
                 "began": [[event.event_class, event.start, event.peak, event.rank] for event in decision.began],
                 "ended": [[event.event_class, event.start, event.stop, event.rank] for event in decision.ended],
                 "skip": decision.skip_update,
+                "more": dict(detector.given),
                 "nonfinite": decision.nonfinite_ranks,
                 "outliers": [[each.signal, each.rank, each.is_persistent] for each in decision.outliers],
             }

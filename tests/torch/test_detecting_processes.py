@@ -148,6 +148,19 @@ def test_the_journal_holds_each_event_once(run: Run, two: Any) -> None:
     assert all(note.rank == 1 and note.detector == "default" for note in spikes)
 
 
+def test_largest_logits_are_those_of_all_ranks_from_the_sample_after_the_first(run: Run, three: Any) -> None:
+    """Names are agreed on with the first sampled step, whose values are in the telemetry alone."""
+    given = {line["step"]: line["more"] for line in decisions(three[0])}
+    assert [step for step, more in given.items() if more] == list(range(10, 103, 10))
+    names = [f"attention_logit_max/blocks.{block}" for block in range(2)]
+    rows = telemetry_of_lineage(run, 1, names=names)
+    for step in range(10, 103, 10):
+        for name in names:
+            own = rows[(rows["step"] == step) & (rows["name"] == name.encode())]
+            assert len(set(own["value"].tolist())) == 3, "each rank has its own"
+            assert given[step][name] == own["value"].max()
+
+
 def test_alerts_come_from_rank_0_alone(three: list[list[dict[str, Any]]]) -> None:
     alerts = [line["alert"] for line in kinds(three[0], "alert")]
     assert "hard_fault/loss/rank=0" in alerts
