@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
-from statistics import median, median_low
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from dataguard.run.reached import complete_before
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import names_in, owned_steps, telemetry_of_lineage
 from dataguard.triage.preflight.known import MixtureSeen, RunSeen
+from dataguard.triage.respond.rhythm import checkpoint_distance, distances
 
 __all__ = ["seen_of_run"]
 
@@ -52,15 +52,14 @@ def seen_of_run(run: Run, attempt: int | None = None) -> tuple[RunSeen, tuple[st
     document = run.plan_document()
     notes = list(run.problems())
     spikes = [event for _, event in noted(read.entries, SpikeFound)]
-    every, num_checkpoints = _checkpoints(read)
     facts: dict[str, object] = {
         "fixed_length": document.root.seq_len if document.root.form != "document" else None,
         "streams": run.streams if run.stream_identity is None else (),
         "sources": _sources(run, chain),
         "detector": _detector(read),
         "num_damaging": sum(event.event_class in _DAMAGING for event in spikes),
-        "checkpoint_every": every,
-        "num_checkpoints": num_checkpoints,
+        "checkpoint_every": checkpoint_distance(read.entries),
+        "num_checkpoints": len({(event.attempt, event.next_step) for _, event in noted(read.entries, CheckpointSaved)}),
         **_policy(run, chain),
     }
     if chain:
@@ -89,15 +88,6 @@ def _policy(run: Run, chain: tuple[AttemptPlan, ...]) -> dict[str, object]:
 def _sources(run: Run, chain: tuple[AttemptPlan, ...]) -> tuple[str, ...]:
     mixtures = chain[-1].mixtures if chain else run.plan_document().mixtures
     return tuple(sorted(name for name, weight in mixtures[-1].weights.items() if weight))
-
-
-def _checkpoints(read: JournalRead) -> tuple[int | None, int]:
-    """The usual distance of the checkpoints that one attempt noted, and how many were noted."""
-    steps: dict[int, set[int]] = {}
-    for _, event in noted(read.entries, CheckpointSaved):
-        steps.setdefault(event.attempt, set()).add(event.next_step)
-    gaps = [b - a for saved in steps.values() for a, b in _pairs(sorted(saved))]
-    return (median_low(gaps) if gaps else None), sum(map(len, steps.values()))
 
 
 def _detector(read: JournalRead) -> str | None:
@@ -180,8 +170,8 @@ def _telemetry(run: Run, leaf: int, notes: list[str]) -> dict[str, object]:
     notes += torn
     whole = rows[rows["slot"] < 0]
     steps = sorted({int(step) for step in whole["step"][whole["name"] == b"grad_norm"]})
-    gaps = [b - a for a, b in _pairs(steps)]
-    of_loss = [b - a for a, b in _pairs(sorted({int(step) for step in whole["step"][whole["name"] == b"loss"]}))]
+    gaps = distances(steps)
+    of_loss = distances(int(step) for step in whole["step"][whole["name"] == b"loss"])
     return {
         "has_telemetry": bool(len(whole)),
         "loss_every": median(of_loss) if of_loss else None,
@@ -195,7 +185,3 @@ def _telemetry(run: Run, leaf: int, notes: list[str]) -> dict[str, object]:
 def _is_utilization(name: str) -> bool:
     words = name.lower().replace("/", " ").replace("_", " ").replace("-", " ").split()
     return "mfu" in words or "utilization" in words
-
-
-def _pairs(steps: list[int]) -> list[tuple[int, int]]:
-    return list(pairwise(steps))

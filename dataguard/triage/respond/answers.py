@@ -131,7 +131,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     next_check: str | None = None
     """Of an inconclusive verdict: what to look at next."""
     retention: str | None = None
-    """Where what is kept of checkpoints does not reach back far enough: what to keep."""
+    """Where something is resumed from: whether what is kept of checkpoints reaches back far enough (row A18)."""
     commands: tuple[Command, ...] = ()
     exports: Exports | None = None
     notes: tuple[str, ...] = ()

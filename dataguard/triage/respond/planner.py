@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from dataguard.core.evidence import Verdict
 from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.core.trainer import TrainerFacts
@@ -44,7 +46,8 @@ from dataguard.triage.respond.configuring import Sign, configuration_advice, is_
 from dataguard.triage.respond.described import facts_of
 from dataguard.triage.respond.exports import exports_of
 from dataguard.triage.respond.quarantining import Suspect, quarantine_advice
-from dataguard.triage.respond.retention import advise_retention
+from dataguard.triage.respond.retention import advise_retention, detection_delay
+from dataguard.triage.respond.rhythm import checkpoint_distance, logged_distance
 from dataguard.triage.respond.shell import command
 from dataguard.triage.respond.skipping import lead_of, skip_advice, span_of
 
@@ -99,7 +102,8 @@ def plan_response(
     lead
         Steps before the onset to leave out as well; default as `lead_of` says.
     delay_steps
-        What passes between an event's onset and its being told, for the advice on retention.
+        What passes between an event's onset and its being told, for the advice on retention; default that of the
+        default detector, where the run logs its loss.
 
     Raises
     ------
@@ -141,9 +145,7 @@ def plan_response(
     fence = _hosts(run, read, event, leaf, hosts) if _fences(verdict) else ()
     if _fences(verdict) and not fence:
         notes.append("which host to fence is not known: no rank stands out, or where it ran was not recorded")
-    retention = None
-    if resume is not None and resume.kind != "checkpoint":
-        retention = advise_retention(facts.checkpoints, delay_steps=delay_steps).text
+    retention = None if resume is None else _retention(run, read, leaf, facts, delay_steps)
     shown = str(run.path)
     steps = run.plan.steps() if leaf is None else run.steps_of(leaf, read)
     own_order = run.plan_document().root.form != "given"
@@ -173,6 +175,18 @@ def plan_response(
         exports=None if skip is None else _exports(steps, skip, pending),
         notes=tuple(notes),
     )
+
+
+def _retention(run: Run, read: JournalRead, leaf: int | None, facts: TrainerFacts, delay_steps: int | None) -> str:
+    """Row A18, by the distance of checkpoints that was noted and the delay of the default detector in this run."""
+    detector = None
+    if delay_steps is None and leaf is not None:
+        every = logged_distance(run, leaf, "loss")
+        if every is not None:
+            delay_steps, detector = detection_delay(every), "default"
+    seen = checkpoint_distance(read.entries)
+    checkpoints = facts.checkpoints if seen is None else msgspec.structs.replace(facts.checkpoints, every_steps=seen)
+    return advise_retention(checkpoints, delay_steps=delay_steps, detector=detector).text
 
 
 def _fences(verdict: Verdict) -> bool:

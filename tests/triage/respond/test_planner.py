@@ -173,7 +173,9 @@ def test_the_newest_checkpoint_that_has_seen_none_of_it(tmp_path: Path) -> None:
     assert (response.resume.kind, response.resume.next_step, response.resume.path) == ("checkpoint", 40, "s3://b/1/40")
     assert response.resume.num_steps_again == 10
     assert response.resume.node_hours == pytest.approx(10.0)
-    assert response.retention is None
+    assert response.retention is not None
+    assert "at 19 steps apart keep at least 12" in response.retention  # by what was noted
+    assert blamed(run, 50, verdict=Verdict.NO_INCIDENT).retention is None
 
 
 def test_checkpoints_that_do_not_count(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from dataguard.core.trainer import CheckpointFacts, TrainerFacts
 from dataguard.plan.given import given_plan
 from dataguard.run.places import this_host
 from dataguard.run.run import Run
+from dataguard.run.telemetry import telemetry_records
 from dataguard.triage.respond import Suspect, apply_response, plan_response
+from tests.run.recording import open_telemetry_writer
 from tests.run.small import begin
 from tests.run.small import make_run as make_small_run
 from tests.support.corpora import make_corpus
@@ -47,6 +49,19 @@ def test_the_host_of_a_rank_is_the_one_that_it_recorded_in_the_attempt_of_the_ev
     response = plan_response(run, spike(4, rank=0), verdict=Verdict.HARDWARE)
     assert response.fence == (this_host(),)
     assert plan_response(run, spike(4, rank=3), verdict=Verdict.HARDWARE).fence == ()
+
+
+def test_retention_counts_the_delay_of_the_detector_at_the_rhythm_of_the_loss(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", make_corpus(tmp_path, {"web": {"a.jsonl": 96}}))
+    deliver(run, steps=8)
+    writer = open_telemetry_writer(run.path, attempt=1, run_id=run.run_id)
+    writer.append(telemetry_records([0, 2, 4, 6], "loss", [2.0] * 4, time_ns=1))
+    writer.close()
+    facts = TrainerFacts(checkpoints=CheckpointFacts(every_steps=50, num_kept=5))
+    response = plan_response(run, spike(6), verdict=Verdict.HARDWARE, facts=facts)
+    assert response.retention is not None
+    assert response.retention.startswith("keep 6 checkpoints at 50 steps apart")  # 200 + 17 x 2 = 234
+    assert "34 until the default detector notices it" in response.retention
 
 
 def test_where_no_checkpoint_is_noted_the_trainers_own_rhythm_says_which_to_look_for(tmp_path: Path) -> None:
