@@ -85,6 +85,8 @@ class LocalisedRank(msgspec.Struct, frozen=True, kw_only=True):
     """What it is compared with: the other ranks at the same step (from 8 ranks up), or its own past."""
     outlying: bool = False
     """Whether that is more than chance makes of so many ranks and steps."""
+    persistent: bool = False
+    """Whether it stood out before the event as well, over other data, by more than chance makes of so many ranks."""
     num_outlying_samples: int = 0
     """Samples of it that stand out."""
     num_steps_out: int | None = None

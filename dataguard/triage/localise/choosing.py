@@ -3,12 +3,10 @@
 A few hundred in all (`contents.MOST_SCORED`), at most half of them of the event. Both sides are chosen by one rule, so
 that they can be compared: of a step all samples where they are few; of many, those of the largest loss and as many by
 key, or by key alone where losses were not logged. The steps of the background are drawn by key from all that were
-looked up, steps of other events left out; then single samples of sources that are still short of a background.
+looked up and at which the loss did not stand out; then single samples of sources that are still short of a background.
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +29,8 @@ def choose(
     before: Delivered,
     losses_before: NDArray[np.float64],
     *,
+    quiet: NDArray[np.bool_],
     seed: int,
-    left_out: Collection[int] = (),
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places of the samples to read, of the event and of the background, ascending.
 
@@ -40,26 +38,24 @@ def choose(
     ----------
     event, losses
         Samples of the steps tested, and the loss of each (NaN where it is not known).
-    left_out
-        Steps that are no background: those of other events.
+    quiet
+        Of each sample before, whether it is background: those of other events are not.
     """
     steps = event.steps.tolist()
     if not steps:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     most = max(1, MOST_SCORED // 2 // len(steps))
+    quiet_steps = np.unique(before.step[quiet]).tolist()
     by_loss = all(_is_known(event, losses, step) for step in steps)
     if by_loss:
-        usable = [step for step in before.steps.tolist() if _is_known(before, losses_before, step)]
+        usable = [step for step in quiet_steps if _is_known(before, losses_before, step)]
         # Where losses were logged now and then, too few steps have them.
-        by_loss = len(usable) >= min(4, len(before.steps))
+        by_loss = len(usable) >= min(4, len(quiet_steps))
     if not by_loss:
-        usable = before.steps.tolist()
+        usable = quiet_steps
     mine = [_of_step(event, losses, step, most, seed=seed, by_loss=by_loss) for step in steps]
     room = MOST_SCORED - sum(map(len, mine))
-    usable = sorted(
-        (step for step in usable if step not in left_out),
-        key=lambda step: derive_key("localise-background", seed, steps[0], step),
-    )
+    usable = sorted(usable, key=lambda step: derive_key("localise-background", seed, steps[0], step))
     theirs: list[NDArray[np.intp]] = []
     several = len(np.unique(before.source)) > 1
     for step in usable:
@@ -70,7 +66,7 @@ def choose(
         room -= len(places)
     chosen = np.concatenate([np.zeros(0, np.intp), *theirs])
     if several:
-        chosen = np.concatenate([chosen, _of_sources(event, before, chosen, left_out, room=room, seed=seed)])
+        chosen = np.concatenate([chosen, _of_sources(event, before, chosen, quiet, room=room, seed=seed)])
     return np.sort(np.concatenate(mine)), np.sort(chosen)
 
 
@@ -95,7 +91,7 @@ def _of_sources(
     event: Delivered,
     before: Delivered,
     chosen: NDArray[np.intp],
-    left_out: Collection[int],
+    quiet: NDArray[np.bool_],
     *,
     room: int,
     seed: int,
@@ -104,7 +100,7 @@ def _of_sources(
     found = [np.zeros(0, np.intp)]
     taken = np.zeros(len(before), np.bool_)
     taken[chosen] = True
-    allowed = before.held & ~taken & ~np.isin(before.step, list(left_out))
+    allowed = before.held & ~taken & quiet
     wanting = []
     for source in np.unique(event.source[event.held]).tolist():
         have = int(np.count_nonzero(before.source[chosen] == source))

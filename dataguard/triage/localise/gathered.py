@@ -13,6 +13,7 @@ from dataguard.replay.lookup import Lookup
 from dataguard.run.run import Run
 from dataguard.triage.localise.history import Delivered, Names, read_steps, stretches_before
 from dataguard.triage.localise.logged import by_rank, logged_values, losses_of_samples
+from dataguard.triage.localise.loss_steps import loss_by_step, steps_that_stood_out
 from dataguard.triage.localise.ranks import RankTable, is_reduced
 from dataguard.triage.localise.sample_losses import losses_by_sample
 from dataguard.triage.localise.searched import Searched, searched_steps
@@ -34,8 +35,11 @@ class Gathered:
     first: int
     """The first step searched; what lies before is the background."""
     tested: tuple[int, ...]
-    other_steps: frozenset[int]
-    """Steps of other events that may hold their causes."""
+    steps_out: dict[int, bool]
+    """Of each step of the background whose loss is known, or that is in another event: whether the loss stood out."""
+    quiet: NDArray[np.bool_]
+    """Of each sample before: whether its step did not. What the loss of a step has nothing to do with cannot be changed
+    by leaving steps out by their loss; and what made an earlier event as well does not hide in the background."""
     names: tuple[Names, Names]
     """Of sources and shards."""
     samples: Delivered
@@ -105,6 +109,17 @@ def gather(run: Run, event: SpikeEvent, *, attempt: int | None, events: Sequence
     logged = RankTable(*by_rank(rows, "loss"))
     reduced = is_reduced(logged)
     means = _means_by_rank((before, loss_before), (samples, loss))
+    earlier = logged.steps < first
+    by_step = loss_by_step(
+        RankTable(logged.steps[earlier], logged.ranks, logged.values[earlier]), before.step, loss_before
+    )
+    others = {
+        step - label
+        for each in events
+        if (each.start, each.peak) != (event.start, event.peak)
+        for step in searched_steps(each, first_label=label).tested
+    }
+    out = steps_that_stood_out(*by_step, others, before.steps)
     own = means if (reduced or not logged.values.size) and means.values.size else logged
     if reduced and own is logged:
         own = RankTable(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 0)))
@@ -114,12 +129,8 @@ def gather(run: Run, event: SpikeEvent, *, attempt: int | None, events: Sequence
         searched=searched,
         first=first,
         tested=tuple(step - label for step in searched.tested),
-        other_steps=frozenset(
-            step - label
-            for each in events
-            if (each.start, each.peak) != (event.start, event.peak)
-            for step in searched_steps(each, first_label=label).tested
-        ),
+        steps_out=out,
+        quiet=~np.isin(before.step, [step for step, is_out in out.items() if is_out]),
         names=names,
         samples=samples,
         before=before,

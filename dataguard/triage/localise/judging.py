@@ -56,7 +56,7 @@ def look_at_contents(g: Gathered, losses: SampleLosses, roots: Mapping[str, str]
     """Read samples of the event and of the background again, and hold both against each other."""
     tested = np.flatnonzero(g.is_tested)
     event = g.samples.part(tested)
-    mine, theirs = choose(event, g.loss[tested], g.before, g.loss_before, seed=g.seed, left_out=g.other_steps)
+    mine, theirs = choose(event, g.loss[tested], g.before, g.loss_before, quiet=g.quiet, seed=g.seed)
     event_part, before_part = event.part(mine), g.before.part(theirs)
     scored = score_samples(g.run, event_part, g.names[1], roots=roots)
     scored_before = score_samples(g.run, before_part, g.names[1], roots=roots)
@@ -69,8 +69,7 @@ def look_at_contents(g: Gathered, losses: SampleLosses, roots: Mapping[str, str]
         origin="rebuilt",
     )
     from_event = _recorded(g, event)
-    usable = g.before.part(np.flatnonzero(~np.isin(g.before.step, list(g.other_steps))))
-    from_before = _recorded(g, usable)
+    from_before = _recorded(g, g.before.part(g.quiet))
     more, more_count = _compared(from_event, from_before, tested, losses, origin="recorded")
     found = sorted([*compared, *more], key=lambda each: each[0].p_value)
     told, values = _deviations(
@@ -104,8 +103,8 @@ def _compared(
     *,
     origin: str,
 ) -> tuple[list[tuple[Compared, NDArray[np.intp]]], int]:
-    chance = losses.chance[places]
-    # A sample that is odd and learns like any other did nothing; where losses are not known each may have.
+    chance = np.maximum(losses.chance, losses.own_chance)[places]
+    # An odd sample whose loss is as its neighbours' did nothing; where losses are not known each may have.
     alone = None if not len(chance) or np.isnan(chance).any() else chance < _HARD
     found, count = compare(event, before, origin=origin, alone=alone)  # type: ignore[arg-type]
     return [(one, places) for one in found], count

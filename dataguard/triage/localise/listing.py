@@ -20,7 +20,7 @@ from dataguard.triage.localise.signals import Deviation
 
 __all__ = ["Standing", "microbatches", "samples_worst_first"]
 
-_MOST_SIGNALS = 5
+_MOST_SIGNALS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

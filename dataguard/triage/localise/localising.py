@@ -24,9 +24,8 @@ from dataguard.triage.localise.copies_answer import copies_answer
 from dataguard.triage.localise.gathered import Gathered, gather
 from dataguard.triage.localise.judging import Contents, copies_of, look_at_contents
 from dataguard.triage.localise.listing import Standing, microbatches, samples_worst_first
-from dataguard.triage.localise.loss_steps import loss_by_step, steps_that_stood_out
 from dataguard.triage.localise.rank_answer import RankFindings, answer_of_ranks, pattern_of
-from dataguard.triage.localise.ranks import RankTable, judge_ranks
+from dataguard.triage.localise.ranks import judge_ranks
 from dataguard.triage.localise.sample_losses import SampleLosses, judge_losses
 from dataguard.triage.localise.shares import Share, hard_for_their_step, share_of_each
 
@@ -89,7 +88,9 @@ def localise(
     ((10, 12), <Told.NO: 'no'>, <RankPattern.UNKNOWN: 'unknown'>)
     """
     g = gather(run, event, attempt=attempt, events=events)
-    losses = judge_losses(g.samples, g.loss, g.before, g.loss_before, falls=event.event_class is EventClass.LOSS_DIP)
+    losses = judge_losses(
+        g.samples, g.loss, g.before, g.loss_before, g.quiet, falls=event.event_class is EventClass.LOSS_DIP
+    )
     contents = look_at_contents(g, losses, roots)
     signals, beyond, out_signals = _signals(g, contents)
     copies = copies_of(g)
@@ -207,20 +208,17 @@ def _shares(g: Gathered, losses: SampleLosses, standing: Standing) -> list[Local
     """Shards and sources, those that stand out first."""
     hard = hard_for_their_step(g.samples, losses, g.before)
     tested = np.flatnonzero(g.is_tested)
-    earlier = g.logged_loss.steps < g.first
-    table = RankTable(g.logged_loss.steps[earlier], g.logged_loss.ranks, g.logged_loss.values[earlier])
-    steps, by_step = loss_by_step(table, g.before.step, g.loss_before)
     found = share_of_each(
         g.samples.part(tested),
         standing.outlying[tested],
         None if hard is None else hard[tested],
         None if hard is None else ~np.isnan(losses.excess[tested]),
         g.before,
-        steps_that_stood_out(steps, by_step, g.other_steps, g.before.steps),
+        g.steps_out,
         names=g.names,
     )
-    found.sort(key=lambda each: (each.deciding, -each.num_outlying, each.p_value, each.name))
-    return [_share(each, len(found)) for each in found]
+    found.sort(key=lambda each: (-each.num_outlying, each.deciding, each.p_value, each.name))
+    return sorted((_share(each, len(found)) for each in found), key=lambda share: not share.stands_out)
 
 
 def _share(each: Share, num_shares: int) -> LocalisedShare:
@@ -245,9 +243,10 @@ def _share(each: Share, num_shares: int) -> LocalisedShare:
 
 
 def _rank_findings(g: Gathered) -> RankFindings:
+    out = [step for step, is_out in g.steps_out.items() if is_out]
     return RankFindings(
-        loss=judge_ranks(g.own_loss, g.tested, g.first),
-        grad_norm=judge_ranks(g.own_norm, g.tested, g.first, logarithm=True),
+        loss=judge_ranks(g.own_loss, g.tested, g.first, out=out),
+        grad_norm=judge_ranks(g.own_norm, g.tested, g.first, out=out, logarithm=True),
         num_ranks=g.num_ranks,
         is_reduced=g.is_reduced,
     )

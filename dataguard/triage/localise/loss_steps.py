@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dataguard.triage.localise.chances import location_scale
 from dataguard.triage.localise.ranks import RankTable
+from dataguard.triage.localise.trend import AROUND_STEPS, levels
 
 __all__ = ["loss_by_step", "steps_that_stood_out"]
 
-_AROUND_STEPS = 16
 _BOUND = 3.0902
 _LEAST_STEPS = 32
 
@@ -54,15 +54,12 @@ def steps_that_stood_out(
     """
     out: dict[int, bool] = {}
     if len(steps) >= _LEAST_STEPS:
-        finite = np.where(np.isfinite(losses), losses, np.nan)
+        known = np.isfinite(losses)
         excess = np.full(len(steps), np.nan)
-        for i in range(len(steps)):
-            low, high = max(0, i - _AROUND_STEPS), i + _AROUND_STEPS + 1
-            # Stretches far from each other are no neighbours.
-            near = finite[low:high][np.abs(steps[low:high] - steps[i]) <= _AROUND_STEPS]
-            near = near[~np.isnan(near)]
-            if len(near):
-                excess[i] = finite[i] - np.median(near)
+        # Stretches far from each other are no neighbours.
+        gaps = np.flatnonzero(np.diff(steps[known]) > AROUND_STEPS) + 1
+        parts = np.split(losses[known], gaps)
+        excess[known] = losses[known] - np.concatenate([levels(part) for part in parts])
         centre, scale = location_scale(excess[~np.isnan(excess)])
         gone = ~np.isfinite(losses)
         with np.errstate(invalid="ignore"):

@@ -53,7 +53,7 @@ def answer_of_ranks(
         sorted(
             answers,
             key=lambda each: (
-                not each.outlying,
+                not (each.outlying or each.persistent),
                 each.is_finite,
                 -max(abs(each.loss_z or 0.0), abs(each.grad_norm_z or 0.0)),
                 -each.num_outlying_samples,
@@ -65,13 +65,14 @@ def answer_of_ranks(
 
 def _rank(found: RankFindings, rank: int, num_outlying: int, first_label: int) -> LocalisedRank:
     loss, norm = (_column(part, rank) for part in (found.loss, found.grad_norm))
-    steps, outlying, num_out, num_looked = [], False, 0, 0
+    steps, outlying, persistent, num_out, num_looked = [], False, False, 0, 0
     against = "none"
     for part, place in ((found.loss, loss), (found.grad_norm, norm)):
         if part is None or place is None:
             continue
         steps.append((-abs(float(part.z[place])), int(part.step[place])))
         outlying |= bool(part.outlying[place])
+        persistent |= bool(part.persistent[place])
         if int(part.num_out[place]) > num_out or not num_looked:
             num_out, num_looked = int(part.num_out[place]), int(part.num_looked[place])
         against = part.against
@@ -89,6 +90,7 @@ def _rank(found: RankFindings, rank: int, num_outlying: int, first_label: int) -
         is_finite=not gone,
         against=against,  # type: ignore[arg-type]
         outlying=outlying,
+        persistent=persistent,
         num_outlying_samples=num_outlying,
         num_steps_out=num_out if num_looked else None,
         num_steps_looked=num_looked,
@@ -111,15 +113,8 @@ def pattern_of(
     if found.is_reduced:
         texts.append("ranks: the losses logged are one and the same on all ranks, so they say nothing of any of them")
     out = [rank for rank in ranks if rank.outlying]
-    persistent = {
-        rank
-        for part in (found.loss, found.grad_norm)
-        if part is not None
-        for rank, is_persistent in zip(part.ranks.tolist(), part.persistent.tolist(), strict=True)
-        if is_persistent
-    }
     few = max(1, found.num_ranks // _FEW_OF)
-    again = [rank for rank in ranks if rank.rank in persistent and (rank.outlying or not out)]
+    again = [rank for rank in ranks if rank.persistent and (rank.outlying or not out)]
     told = "; ".join(_told(rank) for rank in (again or out)[:3])
     how = "each against the others" if found.num_ranks >= MANY_RANKS else "each against its own past"
     compared = f"{found.num_ranks:,} ranks, {how}"

@@ -7,21 +7,21 @@
    of its own past by itself as well, on the same side: of two ranks each is as far from the other.
 3. A rank stands out where the chance of so much, times the number of ranks, steps and sides looked at, is below
    `FALSE_ALARMS`. (Somewhere in 512 ranks one z above 4 comes up on 1.6 % of steps.)
-4. It is *persistent* where it stood out, one by one, at more steps before the event than chance gives it: those steps
-   held other data.
+4. It is *persistent* where it stood out, one by one, at more steps before the event than the other ranks do: those
+   steps held other data. Of two ranks one that is always off cannot be told from the other.
 5. Where all ranks logged the very same loss, it was reduced before it was logged and says nothing of any rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.triage.localise.chances import LEAST_TAIL, Tail, binomial_tail, location_scale
+from dataguard.triage.localise.chances import LEAST_TAIL, Tail, binomial_tail, hypergeometric_tail, location_scale
 from dataguard.triage.localise.trend import levels_at
 
 __all__ = ["FALSE_ALARMS", "MANY_RANKS", "JudgedRanks", "RankTable", "is_reduced", "judge_ranks"]
@@ -75,7 +75,9 @@ def is_reduced(table: RankTable) -> bool:
         return bool((np.nanmax(rows, axis=1) == np.nanmin(rows, axis=1)).all())
 
 
-def judge_ranks(table: RankTable, tested: Sequence[int], first: int, *, logarithm: bool = False) -> JudgedRanks | None:
+def judge_ranks(
+    table: RankTable, tested: Sequence[int], first: int, *, out: Collection[int] = (), logarithm: bool = False
+) -> JudgedRanks | None:
     """Hold the ranks of the steps tested against each other, or against their past.
 
     Parameters
@@ -84,6 +86,9 @@ def judge_ranks(table: RankTable, tested: Sequence[int], first: int, *, logarith
         Steps of the event, from 0.
     first
         Steps before this one are the background.
+    out
+        Steps of the background at which the loss stood out: they are no measure of what is usual, and count where it is
+        asked whether a rank stood out before.
     logarithm
         Judge the logarithm, as of a norm, which varies by factors.
 
@@ -93,7 +98,8 @@ def judge_ranks(table: RankTable, tested: Sequence[int], first: int, *, logarith
         None where there is nothing to be held against: one rank, or too little of the past.
     """
     num_ranks = len(table.ranks)
-    past = np.flatnonzero(table.steps < first)
+    before = table.steps < first
+    past = np.flatnonzero(before & ~np.isin(table.steps, list(out)))
     now = np.flatnonzero(np.isin(table.steps, list(tested)))
     if num_ranks < 2 or not len(now):
         return None
@@ -106,7 +112,7 @@ def judge_ranks(table: RankTable, tested: Sequence[int], first: int, *, logarith
     if many and not np.isfinite(background).any():
         background = distances[now]  # nothing before: the ranks of this very step are all there is
     z, chance = _judged(values, distances, background, past, now, many=many)
-    return _answer(table, now, z, chance, many=many, past=_past_out(values[past], many=many))
+    return _answer(table, now, z, chance, many=many, past=_past_out(values[before], many=many))
 
 
 def _from_all(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -200,22 +206,35 @@ def _both_sides(
 def _past_out(values: NDArray[np.float64], *, many: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Steps before the event at which each rank stood out, and those at which it was looked at.
 
-    From 8 ranks up the distances of all ranks say what is usual. Below, the distances among the others do, so that a
-    rank that is always off is seen; of two ranks there are no others, and each has its own past alone.
+    From 8 ranks up the distances of all ranks say what is usual. Below, those of the others do, so that a rank that is
+    always off is seen; and it must stand out of the trend that all ranks share as well.
     """
     distances = _from_all(values) if many else _from_others(values)
     finite = np.isfinite(distances)
+    looked = np.count_nonzero(~np.isnan(distances), axis=0)
+    if many:
+        return _beyond(distances, distances[finite]).sum(axis=0), looked
     out = np.zeros(values.shape[1], np.int64)
+    from_trend = _from_trend(values, np.arange(len(values)))
     for rank in range(values.shape[1]):
-        own = distances[finite[:, rank], rank]
-        usual = distances[finite]
-        if not many:
-            others = _from_others(np.delete(values, rank, axis=1)) if values.shape[1] > 2 else own
-            usual = others[np.isfinite(others)]
-        centre, scale = location_scale(usual)
-        if scale > 0:
-            out[rank] = int(np.count_nonzero(np.abs(own - centre) > _STEP_BOUND * scale))
-    return out, finite.sum(axis=0)
+        rest = np.delete(values, rank, axis=1)
+        others = _from_others(rest) if rest.shape[1] > 1 else distances[:, [rank]]
+        rest_from_trend = np.delete(from_trend, rank, axis=1)
+        own, own_from_trend = distances[:, rank], from_trend[:, rank]
+        both = _beyond(own, others[np.isfinite(others)]) & _beyond(
+            own_from_trend, rest_from_trend[np.isfinite(rest_from_trend)]
+        )
+        out[rank] = int(np.count_nonzero(both & (np.sign(own) == np.sign(own_from_trend))))
+    return out, looked
+
+
+def _beyond(values: NDArray[np.float64], usual: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values lie further from the centre than a normal number does once in a thousand; infinite ones do."""
+    centre, scale = location_scale(usual)
+    if scale == 0 or not len(usual):
+        return np.zeros(values.shape, np.bool_)
+    beyond: NDArray[np.bool_] = np.abs(np.where(np.isnan(values), centre, values) - centre) > _STEP_BOUND * scale
+    return beyond
 
 
 def _answer(
@@ -236,11 +255,13 @@ def _answer(
     columns = np.arange(num_ranks)
     known = filled[at, columns] <= 1.0
     num_out, num_looked = past
-    # What chance gives a rank is what the others show: the median share, and no less than the normal 0.001.
-    shares = num_out / np.maximum(num_looked, 1)
-    rate = max(_STEP_OUT, float(np.median(shares)))
+    # Of all steps at which any rank stood out, so many are this one's; and more than a normal number gives.
+    all_out, all_looked = int(num_out.sum()), int(num_looked.sum())
     tails = np.array(
-        [binomial_tail(k, n, min(1.0, rate)) for k, n in zip(num_out.tolist(), num_looked.tolist(), strict=True)]
+        [
+            max(hypergeometric_tail(hits, steps, all_out, all_looked), binomial_tail(hits, steps, _STEP_OUT))
+            for hits, steps in zip(num_out.tolist(), num_looked.tolist(), strict=True)
+        ]
     )
     return JudgedRanks(
         ranks=table.ranks,
@@ -249,7 +270,7 @@ def _answer(
         value=np.where(known, table.values[now][at, columns], np.nan),
         z=np.where(known, z[at, columns], np.nan),
         outlying=known & (filled[at, columns] * num_known < FALSE_ALARMS),
-        persistent=(num_out >= 2) & (tails * num_ranks < FALSE_ALARMS),
+        persistent=tails * num_ranks < FALSE_ALARMS,
         num_out=num_out,
         num_looked=num_looked,
     )

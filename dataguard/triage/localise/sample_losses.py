@@ -38,7 +38,7 @@ class SampleLosses:
     """The same of the excess over the median of its own step: small for a few samples of many, not where the whole step
     is raised."""
     excess_before: NDArray[np.float64]
-    """Excesses of the background, shape (m,), NaN where no loss was logged."""
+    """Excesses of the background, shape (m,), NaN where no loss was logged, or the step did not count."""
 
 
 def losses_by_sample(samples: Delivered, rows: NDArray[np.void]) -> NDArray[np.float64]:
@@ -63,6 +63,7 @@ def judge_losses(
     losses: NDArray[np.float64],
     before: Delivered,
     losses_before: NDArray[np.float64],
+    quiet: NDArray[np.bool_],
     *,
     falls: bool = False,
 ) -> SampleLosses:
@@ -70,6 +71,8 @@ def judge_losses(
 
     Parameters
     ----------
+    quiet
+        Samples of the background that count: of steps at which nothing happened.
     falls
         Look for losses that are too small: a repeated batch is easy.
     """
@@ -77,7 +80,7 @@ def judge_losses(
     n = len(samples)
     excess, z, chance, own = (np.full(n, np.nan) for _ in range(4))
     excess_before = np.full(len(before), np.nan)
-    usable = np.isfinite(losses_before)
+    usable = np.isfinite(losses_before) & quiet
     for source in np.unique(samples.source[~np.isnan(losses)]).tolist():
         mine = np.flatnonzero((samples.source == source) & ~np.isnan(losses))
         theirs = np.flatnonzero((before.source == source) & usable)

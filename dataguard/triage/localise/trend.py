@@ -9,21 +9,23 @@ __all__ = ["AROUND_STEPS", "levels", "levels_at"]
 
 AROUND_STEPS = 16
 """Steps to each side of which the median is the level: long enough that one event does not move it."""
+_LEAST_AROUND = 2
 
 
 def levels(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The median around each value, over windows that reach as far to one side as to the other.
 
-    Towards the ends windows are shorter: there a one-sided one would lie above a loss that falls, or below it.
+    Towards the ends windows are shorter, down to two values to a side: there a long one-sided one would lie above a
+    loss that falls, or below it.
 
     >>> levels(np.array([5.0, 4.0, 9.0, 2.0, 1.0])).tolist()
-    [5.0, 5.0, 4.0, 2.0, 1.0]
+    [5.0, 4.5, 4.0, 3.0, 2.0]
     """
     n = len(values)
     found = np.empty(n)
     for i in range(n):
-        half = min(AROUND_STEPS, i, n - 1 - i)
-        found[i] = np.median(values[i - half : i + half + 1])
+        half = max(_LEAST_AROUND, min(AROUND_STEPS, i, n - 1 - i))
+        found[i] = np.median(values[max(0, i - half) : i + half + 1])
     return found
 
 

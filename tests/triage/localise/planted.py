@@ -19,16 +19,17 @@ from dataguard.run.index import Index
 from dataguard.run.run import Run
 from dataguard.run.telemetry import open_telemetry, telemetry_records
 
-WORDS = ["the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "his", "on", "be", "at", "by", "had", "not", "are", "but", "from", "or", "have", "an", "they", "which", "one", "you", "were", "all", "her", "she", "there", "would", "their", "we", "him", "been", "has", "when", "who", "will", "no", "more", "if", "out", "so", "up", "said", "what", "its", "about", "than", "into", "them"]
+_LINES = (
+    "the of and to in is was for that with as his on be at by had not are but from or have an they which one you were",
+    "all her she there would their we him been has when who will no more if out so up said what its about than into",
+)
+WORDS = tuple(word for line in _LINES for word in line.split())
 
 
 def prose(random: np.random.Generator, num_words: int) -> str:
-    """Words, a capital and a full stop now and then."""
-    found = []
-    for i in range(num_words):
-        word = WORDS[int(random.zipf(1.3)) % len(WORDS)]
-        found.append(word.capitalize() + ("." if i % 9 == 8 else "") if i % 9 == 0 else word)
-    return " ".join(found)
+    """Words as often as words are, each ninth with a capital and a full stop."""
+    drawn = random.zipf(1.3, num_words) % len(WORDS)
+    return " ".join(WORDS[k] if i % 9 else WORDS[k].capitalize() + "." for i, k in enumerate(drawn.tolist()))
 
 
 def ordinary(random: np.random.Generator, num_rows: int) -> list[str]:
