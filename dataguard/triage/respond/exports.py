@@ -46,6 +46,12 @@ _RANGE = re.compile(r"(\d+)-(\d+)")
 _STEP_RANGE = re.compile(r"StepSkipRange\(start=(\d+), stop=(\d+)\)")
 
 
+_OLDER = (
+    "Megatron-LM: numbers as it logs iterations; a checkout whose training.py compares `iteration in "
+    "args.iterations_to_skip`, and not `iteration + 1`, wants each one less"
+)
+
+
 def exports_of(batches: Iterable[Span], *, notes: Iterable[str] = ()) -> Exports:
     """All three forms of some batches (from 0, half-open; merged and ordered)."""
     merged = _merged(batches)
@@ -54,7 +60,7 @@ def exports_of(batches: Iterable[Span], *, notes: Iterable[str] = ()) -> Exports
         megatron_lm=to_megatron(merged),
         bigscience=to_bigscience(merged),
         olmo_core=to_olmo_core(merged),
-        notes=tuple(notes),
+        notes=(*notes, _OLDER),
     )
 
 
