@@ -80,8 +80,8 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     """Losses of the first placebo batches after the update that the batch makes."""
     after_placebo: tuple[Number, ...] = ()
     """The same after the update that the last placebo batch makes instead."""
-    trained: tuple[tuple[int, Number], ...] = ()
-    """Step -> loss of the steps that were trained between the checkpoint and the batch."""
+    trained: tuple[tuple[int, Number, Number], ...] = ()
+    """Step, loss and gradient norm of what was trained between the checkpoint and the batch."""
 
 
 class StateResult(msgspec.Struct, frozen=True, kw_only=True):

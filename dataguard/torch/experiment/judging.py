@@ -12,6 +12,9 @@ Each replay is repeated over the same horizon. What one batch ranges over the re
 all batches, is what the run differs from itself. Where that is as big as what is to be told, the cell is unknown; so it
 is where nothing shows, no size is known, and batches differ from each other by no more than each from itself.
 
+A batch shows an event of the loss also where its loss is ordinary and its update raises the loss of other batches
+(`damage_of`), by what would stand out or by half of the event: the loss of a step is that from before its update.
+
 The *placebo* cell asks whether this state does it to anything: the same placebo batches are held against where they
 are ordinary, on the other node, and for what rises on the earlier checkpoint (loss falls in training).
 """
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,14 +160,16 @@ def judge(states: Sequence[StateResult], asked: Asked) -> dict[tuple[str, str, s
     states
         Of all nodes; each of at least two repeats and four placebo batches, the same ones everywhere.
     """
-    known = {(each.checkpoint, each.node): _State.of(each, asked) for each in states}
+    results = {(each.checkpoint, each.node): each for each in states}
+    known = {key: _State.of(each, asked) for key, each in results.items()}
     judged: dict[tuple[str, str, str], Judged] = {}
     for (checkpoint, node), state in known.items():
         like = [other for (c, _), other in known.items() if c == checkpoint]
         before = [other for (c, _), other in known.items() if c == "earlier"] if checkpoint == "before" else []
         # What falls in training anyhow may be lower now than earlier, and that shows nothing.
         reference = min([state, *like, *(before if asked.sign > 0 else [])], key=lambda each: _middle(each.ordinary))
-        judged[(checkpoint, "event", node)] = _of_batch(state, reference, asked)
+        batch = _of_batch(state, reference, asked)
+        judged[(checkpoint, "event", node)] = _with_damage(batch, results[(checkpoint, node)], reference, asked)
         judged[(checkpoint, "placebo", node)] = _of_placebos(state, reference, asked)
     return judged
 
@@ -192,6 +197,18 @@ def _of_batch(state: _State, reference: _State, asked: Asked) -> Judged:
     middle = _middle(ordinary)
     excesses = state.batch - middle if math.isfinite(middle) else np.where(np.isinf(state.batch), math.inf, 0.0)
     return _told(excesses, state, reference, asked, what=f"the batch, against {ordinary.size} placebo batches")
+
+
+def _with_damage(batch: Judged, result: StateResult, reference: _State, asked: Asked) -> Judged:
+    """What a batch shows at once, or by its update."""
+    if batch.spikes is Told.YES or asked.signal != "loss" or asked.sign < 0:
+        return batch
+    told, size = damage_of(result)
+    needed = _threshold(reference.ordinary) if asked.effect is None else asked.effect / 2
+    if told is not Told.YES or (size is not None and size <= needed):
+        return batch
+    by = "to what is not finite" if size is None else f"by {size:.4g} nats (has to exceed {needed:.4g})"
+    return replace(batch, spikes=Told.YES, text=f"{batch.text}; its update raises the loss of other batches {by}")
 
 
 def _of_placebos(state: _State, reference: _State, asked: Asked) -> Judged:
@@ -252,10 +269,11 @@ def damage_of(state: StateResult) -> tuple[Told, float | None]:
     """Whether the update of the batch leaves the losses of other batches higher than an ordinary update does.
 
     The same placebo batches are measured before the updates and after each: damage is where every one of them rose, and
-    rose more than after the ordinary update, in every repeat. Of K batches that rise or fall by chance all rise once in
-    2^K times, so fewer than seven tell nothing. The second number is the median of the difference, in nats.
+    rose more than after the ordinary update, in every repeat, and where most of the rise is the batch's own (an update
+    by anything may raise the loss where the rate is too high). Of K batches that rise or fall by chance all rise once
+    in 2^K times, so fewer than seven tell nothing. The second number is the median of the difference, in nats.
     """
-    rose, more = [], []
+    rose, more, ordinary = [], [], []
     for each in state.repeats:
         before = np.array([number(p.loss) for p in each.placebos[: len(each.after_batch)]])
         after, control = (np.array([number(v) for v in values]) for values in (each.after_batch, each.after_placebo))
@@ -266,10 +284,12 @@ def damage_of(state: StateResult) -> tuple[Told, float | None]:
         after = np.where(np.isfinite(after), after, math.inf)
         rose.append(after - before)
         more.append(after - control)
+        ordinary.append(control - before)
     risen, differences = np.array(rose), np.array(more)
     size = float(_median(differences.ravel()))
     spread = float(np.ptp(_median(differences, axis=1))) if np.isfinite(differences).all() else 0.0
-    if (risen > 0).all() and (differences > 0).all() and size > spread:
+    most = size > max(0.0, float(np.median(np.array(ordinary))))
+    if (risen > 0).all() and (differences > 0).all() and size > spread and most:
         return Told.YES, size if math.isfinite(size) else None
     if math.isfinite(size) and spread >= abs(size) > 0:
         return Told.UNKNOWN, size

@@ -7,13 +7,13 @@ newest of each other node is merged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from dataguard.core.evidence import Replay, Told
-from dataguard.errors import InputError, UsageError
+from dataguard.errors import InputError, RunDamaged, UsageError
 from dataguard.run.events import ExperimentDone
 from dataguard.run.notes import noted, read_document
 from dataguard.run.run import Run
@@ -21,7 +21,7 @@ from dataguard.torch.experiment.answers import CellResult, ExperimentReport, Sta
 from dataguard.torch.experiment.judging import Asked, Judged, judge
 from dataguard.triage.diagnose.cells import CELLS, Cell, replay_of
 
-__all__ = ["cells_of", "others_of", "read_reports"]
+__all__ = ["cells_of", "check_given", "others_of", "read_reports"]
 
 
 def read_reports(paths: Iterable[str | Path]) -> list[ExperimentReport]:
@@ -41,23 +41,16 @@ def read_reports(paths: Iterable[str | Path]) -> list[ExperimentReport]:
     return reports
 
 
-def others_of(run: Run, mine: ExperimentReport, given: Sequence[ExperimentReport]) -> list[ExperimentReport]:
-    """The newest comparable report of every other node, oldest first: of the journal, then those given.
+def check_given(mine: ExperimentReport, given: Sequence[ExperimentReport]) -> None:
+    """Refuse reports of other nodes that can be seen to be of something else, before anything is measured.
 
     Raises
     ------
     UsageError
-        One that was given is of something else, or of this very node.
+        One is of another step, other batches or checkpoints, or of this very node.
     """
-    found: dict[str, ExperimentReport] = {}
-    for _, note in noted(run.read().entries, ExperimentDone):
-        if run.label(note.step) == mine.step:
-            report = decode_report(read_document(run.layout, "experiment", note.results))
-            if report.node != mine.node and _key(report) == _key(mine):
-                found.pop(report.node, None)
-                found[report.node] = report
     for report in given:
-        if _key(report) != _key(mine):
+        if _asked(report) != _asked(mine):
             raise UsageError(
                 f"the report of {report.node} is of other inputs",
                 found=f"step {report.step:,}, batch {report.batch}",
@@ -65,12 +58,43 @@ def others_of(run: Run, mine: ExperimentReport, given: Sequence[ExperimentReport
             )
         if report.node == mine.node:
             raise UsageError(f"the report that is given is of this node, {mine.node}", todo="name nodes: node=")
+
+
+def others_of(
+    run: Run, mine: ExperimentReport, given: Sequence[ExperimentReport], notes: list[str]
+) -> list[ExperimentReport]:
+    """The newest comparable report of every other node, oldest first: of the journal, then those given.
+
+    What cannot be read, or was measured from other weights, is told in `notes`.
+    """
+    found: dict[str, ExperimentReport] = {}
+    for report in [*_noted(run, mine, notes), *given]:
+        if report.node == mine.node or _asked(report) != _asked(mine):
+            continue
+        if _states(report) != _states(mine):
+            notes.append(f"the report of {report.node} is not merged: its checkpoints hold other weights")
+            continue
         found.pop(report.node, None)
         found[report.node] = report
     return list(found.values())
 
 
-def _key(report: ExperimentReport) -> tuple[object, ...]:
+def _noted(run: Run, mine: ExperimentReport, notes: list[str]) -> Iterator[ExperimentReport]:
+    for entry, note in noted(run.read().entries, ExperimentDone):
+        if run.label(note.step) == mine.step:
+            try:
+                yield decode_report(read_document(run.layout, "experiment", note.results))
+            except (RunDamaged, msgspec.MsgspecError) as error:
+                notes.append(f"the experiment of event {entry.number} cannot be read: {error}".splitlines()[0])
+
+
+def _states(report: ExperimentReport) -> tuple[str | None, ...]:
+    """What was loaded."""
+    return tuple(each.state for each in report.checkpoints)
+
+
+def _asked(report: ExperimentReport) -> tuple[object, ...]:
+    """What is measured, as far as it is known before anything is loaded."""
     return (
         report.run,
         report.step,
@@ -78,7 +102,7 @@ def _key(report: ExperimentReport) -> tuple[object, ...]:
         report.signal,
         report.direction,
         report.sampled_ranks,
-        tuple((each.checkpoint, each.next_step, each.state, each.trained_steps) for each in report.checkpoints),
+        tuple((each.checkpoint, each.next_step, each.trained_steps) for each in report.checkpoints),
         tuple(each.digest for each in report.placebos),
     )
 

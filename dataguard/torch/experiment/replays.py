@@ -85,7 +85,7 @@ class Replayer:
                         placebos=tuple(measured[1:]),
                         after_batch=tuple(each.loss for each in self._after(trainee, self.batch)),
                         after_placebo=tuple(each.loss for each in self._after(trainee, self.placebos[-1])),
-                        trained=tuple((label, each.loss) for label, each in trained),
+                        trained=tuple((label, each.loss, each.grad_norm) for label, each in trained),
                     )
                 )
         assert first is not None, "there is at least one repeat"

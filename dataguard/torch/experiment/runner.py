@@ -33,13 +33,14 @@ from dataguard.torch.experiment.answers import (
     WhichCheckpoint,
     encode_report,
     number,
+    spelled,
 )
 from dataguard.torch.experiment.batches import Rebuilding, choose_ranks, placebo_batches
 from dataguard.torch.experiment.costs import cost_of
 from dataguard.torch.experiment.floats import check_floats, run_dtype_of
 from dataguard.torch.experiment.judging import damage_of, ordinary_of, ordinary_threshold
 from dataguard.torch.experiment.measuring import Load, Loss, Update
-from dataguard.torch.experiment.merging import cells_of, others_of, read_reports
+from dataguard.torch.experiment.merging import cells_of, check_given, others_of, read_reports
 from dataguard.torch.experiment.recorded import Logged, Wanted, checkpoints_of, facts_of, logged, wanted
 from dataguard.torch.experiment.replays import Replayed, Replayer, default_update
 from dataguard.torch.making import Collate, Transform
@@ -198,6 +199,8 @@ def experiment(
         notes=tuple(notes),
         summary=f"not run; it would cost {cost.text}",
     )
+    given_reports = read_reports(others)
+    check_given(report, given_reports)
     if dry_run:
         return report
     dtype = run_dtype if run_dtype is not None else run_dtype_of(facts)
@@ -222,11 +225,13 @@ def experiment(
         states=states,
         layers=_layers(replayed["before"]),
     )
-    found = others_of(run, report, read_reports(others))
+    found = others_of(run, report, given_reports, notes)
     other = found[-1] if found else None
     if len(found) > 1:
         notes.append(f"of {len(found)} other nodes the newest is merged: {', '.join(each.node for each in found)}")
     cells, outcome = cells_of(states, name, other, want.asked, doubts)
+    if outcome is Replay.STATE:
+        _point_back(replayed["before"].result, notes)
     damage, damage_nats = damage_of(replayed["before"].result)
     report = msgspec.structs.replace(
         report, other_node=None if other is None else other.node, cells=cells, outcome=outcome,
@@ -249,7 +254,7 @@ def _doubts(before: StateResult, log: Logged, want: Wanted, notes: list[str]) ->
     Losses of the last steps on the way are held against those that were logged. They may differ by rounding, over
     hundreds of steps by more: by half of the event (or of what stands out), and the replay is of another state.
     """
-    steps = [label for label, _ in before.repeats[0].trained][-_COMPARED_STEPS:]
+    steps = [label for label, _, _ in before.repeats[0].trained][-_COMPARED_STEPS:]
     if not steps:
         return {}
     known = [label for label in steps if math.isfinite(log.losses.get(label, math.nan))]
@@ -258,7 +263,7 @@ def _doubts(before: StateResult, log: Logged, want: Wanted, notes: list[str]) ->
         return {}
     apart = 0.0
     for repeat in before.repeats:
-        losses = {label: number(loss) for label, loss in repeat.trained}
+        losses = {label: number(loss) for label, loss, _ in repeat.trained}
         apart = max(apart, *(abs(losses[label] - log.losses[label]) for label in known))
     effect = want.asked.effect if want.asked.signal == "loss" else None
     limit = (ordinary_threshold(before) if effect is None else effect) / 2
@@ -269,10 +274,20 @@ def _doubts(before: StateResult, log: Logged, want: Wanted, notes: list[str]) ->
     return {"before": f"{text}, which is no replay of this run (give update=, and the loss that was logged)"}
 
 
+def _point_back(before: StateResult, notes: list[str]) -> None:
+    """Name the step on the way that is to be looked at first: the loss of a step is that from before its update."""
+    trained = [(number(norm), label) for label, _, norm in before.repeats[0].trained]
+    if not trained:
+        return
+    norm, label = max(trained, key=lambda each: (not math.isfinite(each[0]), each[0]))
+    notes.append(
+        f"the state may have become what it is on the way: of the replayed steps, {label:,} has the largest gradient "
+        f"norm ({norm:.3g}); run the experiment on that step as well"
+    )
+
+
 def _layers(before: Replayed) -> tuple[LayerNorm, ...]:
     """Gradient norms by layer, the ones that rose most first."""
-    from dataguard.torch.experiment.answers import spelled
-
     layers = [
         LayerNorm(layer=layer, batch=spelled(batch), placebo=spelled(median(placebos)))
         for layer, (batch, placebos) in before.layers.items()

@@ -22,8 +22,9 @@ from dataguard.errors import AnswerNo, NotInRun, UsageError
 from dataguard.run.events import ExperimentDone, SpikeFound
 from dataguard.run.notes import noted, read_document
 from dataguard.run.run import Run
-from dataguard.torch.experiment import experiment, run_experiment
+from dataguard.torch.experiment import experiment, run_experiment, runner
 from dataguard.torch.experiment.answers import ExperimentReport, decode_report, number
+from dataguard.torch.experiment.recorded import Logged
 from dataguard.torch.microbatch import TensorMicrobatch
 from tests.support.corpora import make_corpus
 from tests.torch.experiment import planted
@@ -81,7 +82,7 @@ def test_the_steps_between_are_trained_on_their_exact_batches(bad_batch: Trained
     before, earlier = report.checkpoints
     assert (before.next_step, before.trained_steps, earlier.next_step, earlier.trained_steps) == (20, 4, 14, 0)
     for repeat in report.states[0].repeats:
-        replayed = {step: number(value) for step, value in repeat.trained}
+        replayed = {step: number(value) for step, value, _ in repeat.trained}
         assert replayed == pytest.approx({step: bad_batch.losses[step] for step in range(20, 24)}, abs=1e-5)
         assert number(repeat.batch.loss) == pytest.approx(bad_batch.losses[SPIKE], abs=1e-5)
     assert report.outcome is Replay.BATCH
@@ -100,6 +101,41 @@ def test_a_replay_that_leaves_the_run_proves_nothing(bad_batch: Trained) -> None
     assert report.outcome is Replay.INCONCLUSIVE
     assert shown(report)[("before", "event", "this")] is Told.UNKNOWN
     assert any("no replay of this run" in each.text for each in report.cells)
+
+
+def test_the_baseline_is_taken_over_the_whole_horizon(bad_batch: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates that differ from replay to replay: what shows from the step itself cannot be told from further back."""
+    monkeypatch.setattr(runner, "logged", lambda run, attempt: Logged(losses={}, rates={}, seconds_per_step=None))
+
+    def unsteady(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        optimizer.step()
+        with torch.no_grad():  # of the bytes of the noise alone: placebo batches stay as they are
+            model.get_parameter("head.bias")[128:256] += 10 * torch.randn(())
+
+    settings: dict[str, Any] = {"update": unsteady, "num_after": 0, "num_repeats": 4, "float32": False}
+    near = run_it(bad_batch, **settings)
+    far = run_it(bad_batch, **settings, checkpoints=paths_of(bad_batch, 14, 20))
+    assert shown(near)[("before", "event", "this")] is Told.YES
+    assert shown(far)[("before", "event", "this")] is Told.UNKNOWN
+    assert far.outcome is Replay.INCONCLUSIVE
+    assert any("whether the replay follows the run is not known" in each for each in far.notes)
+    assert far.cost.node_seconds is None, "nobody logged how long a step takes"
+
+
+def test_damage_done_on_the_way_is_pointed_at(ordinary: Trained) -> None:
+    """The step before did it; at this step anything shows it."""
+
+    def breaks(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        optimizer.step()
+        if step == SPIKE - 1:
+            with torch.no_grad():
+                model.get_parameter("head.weight").mul_(30)
+
+    late = run_it(ordinary, update=breaks, num_after=0, checkpoints=paths_of(ordinary, 14, 20), float32=False)
+    assert late.outcome is Replay.STATE
+    assert any("run the experiment on that step as well" in each for each in late.notes)
+    there = run_it(ordinary, SPIKE - 1, update=breaks, checkpoints=paths_of(ordinary, 14, 20), float32=False)
+    assert there.damage is Told.NO, "an ordinary update does the same here: it is the trainer's, not the batch's"
 
 
 def test_nothing_under_test_is_changed_and_random_states_are_put_back(bad_batch: Trained) -> None:
