@@ -1,0 +1,67 @@
+"""The warm start that all incidents share, and the table at the end of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.incidents.incident import Outcome, play
+from tests.incidents.plants import MODULES, incident_named
+from tests.incidents.stage import warm_start
+from tests.incidents.table import row_of, rows_as_text
+
+_SEED = 1
+_ROW = "incident_row"
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained once, whichever process comes first."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if base.name.startswith("popen-") else base
+    with _one_thread():
+        return warm_start(folder / "incidents", _SEED)
+
+
+@pytest.fixture
+def played(
+    tmp_path: Path, warm: Path, record_property: Callable[[str, object], None]
+) -> Iterator[Callable[[str], Outcome]]:
+    """Plays an incident by name; its row goes into the table."""
+
+    def by_name(name: str) -> Outcome:
+        with _one_thread():
+            outcome = play(incident_named(name), tmp_path, warm, _SEED)
+        record_property(_ROW, list(row_of(outcome)))
+        return outcome
+
+    yield by_name
+    for path in tmp_path.glob("checkpoints/*.pt"):  # 12 MB each
+        path.unlink()
+
+
+class _one_thread:  # noqa: N801 - used as a function
+    """Torch on one thread: two processes share two cores, and sums come in one order."""
+
+    def __enter__(self) -> None:
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._threads)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table, of whatever incidents were played."""
+    rows = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                rows |= {value[0]: value for name, value in report.user_properties if name == _ROW}
+    if rows:
+        terminalreporter.section("incidents")
+        for line in rows_as_text([rows[name] for name in MODULES if name in rows]):
+            terminalreporter.write_line(line)

@@ -1,0 +1,15 @@
+"""Faults of one rank and its machine, and a run without any: is the rank named?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.incidents.incident import Outcome
+
+
+@pytest.mark.parametrize("name", ["wrong_gradients", "one_rank_nan", "stalled_rank", "clean_run"])
+def test_it_comes_out_as_the_table_expects(name: str, played: Callable[[str], Outcome]) -> None:
+    outcome = played(name)
+    assert outcome.wrong == ()
