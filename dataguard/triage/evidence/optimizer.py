@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -150,6 +151,7 @@ def climbs(values: NDArray[np.float64], *, chance: float) -> tuple[float, float]
     return first, last
 
 
+@cache
 def _trend_chance(concordant: int, count: int) -> float:
     """The chance of Kendall's S of at least `concordant` without a trend, exactly, by the number of inversions."""
     ways = [1]
