@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from dataguard.corpus.build import build_manifest_file
+from dataguard.torch.stability import QKNormAttention, init_transformer_weights
 
 SEQ_LEN = 64
 PAD, VOCABULARY = 256, 257
@@ -62,6 +63,20 @@ def sum_of_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum")
 
 
+class Block(nn.Module):
+    """Attention whose queries and keys are normalised, and a feed-forward block, each behind a norm."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.feed_norm = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.attention = QKNormAttention(width, num_heads=4)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        hidden = hidden + self.attention(self.norm(hidden), is_causal=True)
+        return hidden + self.down(F.gelu(self.up(self.feed_norm(hidden))))
+
+
 class ByteModel(nn.Module):
     """A causal transformer over bytes: logits of the next one."""
 
@@ -70,13 +85,14 @@ class ByteModel(nn.Module):
         torch.manual_seed(0)
         self.token = nn.Embedding(VOCABULARY, width)
         self.place = nn.Embedding(SEQ_LEN, width)
-        block = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
-        self.blocks = nn.TransformerEncoder(block, num_layers, enable_nested_tensor=False)
+        self.blocks = nn.ModuleList([Block(width) for _ in range(num_layers)])
+        self.norm = nn.RMSNorm(width)
         self.head = nn.Linear(width, VOCABULARY)
+        init_transformer_weights(self, num_layers=num_layers, d_model=width)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """From ids (n, length) to logits (n, length, VOCABULARY)."""
-        length = input_ids.shape[1]
-        hidden = self.token(input_ids) + self.place(torch.arange(length))
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
-        return self.head(self.blocks(hidden, mask=mask, is_causal=True))
+        hidden = self.token(input_ids) + self.place(torch.arange(input_ids.shape[1]))
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(self.norm(hidden))

@@ -4,28 +4,36 @@
     python examples/train.py /tmp/train --steps 80
     dataguard verify /tmp/train/run
 
-The loss of a step is the mean over the tokens of all its microbatches on all ranks.
+The loss of a step is the mean over the tokens of all its microbatches on all ranks. A step whose gradient is out of all
+bounds, or whose loss is no number, is skipped by all ranks together.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from tiny import ByteModel, encode, manifest_of_python, sum_of_losses
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dataguard import Corpus, Geometry, Plan, Run
-from dataguard.torch import GuardedLoader, Monitor, Record
+from dataguard.torch import GuardedLoader, Monitor, Record, TensorMicrobatch
+from dataguard.torch.stability import GradientHistory, peak_learning_rate, train_step, z_loss
 
 
 def tokenize(record: Record) -> dict[str, Tensor]:
     """What a slot of a microbatch holds, made from the record that is planned there."""
     return encode(record.bytes)
+
+
+def loss_of(model: nn.Module, microbatch: TensorMicrobatch) -> Tensor:
+    """Summed over the tokens that have a label, as `train_step` asks; the z-loss keeps the logits from drifting."""
+    logits, labels = model(microbatch["input_ids"]), microbatch["labels"]
+    drift = z_loss(logits[:, :-1], labels[:, 1:], weight=1e-5)
+    return sum_of_losses(logits, labels) + microbatch.num_loss_tokens * drift
 
 
 def main(out: Path, num_steps: int) -> None:
@@ -42,38 +50,32 @@ def main(out: Path, num_steps: int) -> None:
     monitor = Monitor(run, rank=rank)
 
     model = DistributedDataParallel(ByteModel())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    learning_rate = peak_learning_rate(32, c=1.7e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    history = GradientHistory()
     checkpoint = out / "checkpoint.pt"
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
+        history.load_state_dict(saved["history"])
         loader.load_state_dict(saved["loader"])
 
-    totals = torch.zeros(2, dtype=torch.float64)  # of this step: the sum of its losses, and the tokens that have one
+    microbatches: list[TensorMicrobatch] = []  # of this step, so far
     for microbatch in loader:
-        step_ends = loader.next_step > microbatch.step
-        with contextlib.nullcontext() if step_ends else model.no_sync():
-            loss = sum_of_losses(model(microbatch["input_ids"]), microbatch["labels"])
-            loss.backward()  # of a sum: an all-masked microbatch adds 0 where a mean would be NaN
-        totals += torch.tensor([loss.item(), microbatch.num_loss_tokens])
-        if not step_ends:
+        microbatches.append(microbatch)
+        if loader.next_step == microbatch.step:
             continue
-        dist.all_reduce(totals)
-        num_tokens = max(1.0, totals[1].item())
-        for parameter in model.parameters():  # DDP took the mean over ranks of sums; wanted is the mean over tokens
-            parameter.grad *= world_size / num_tokens
-        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        loss = totals[0].item() / num_tokens
-        monitor.log(run.label(microbatch.step), loss=loss, grad_norm=grad_norm, lr=1e-3)
-        totals.zero_()
+        result = train_step(model, optimizer, microbatches, loss_of, history=history)
+        microbatches.clear()
+        monitor.log(run.label(microbatch.step), loss=result.loss, grad_norm=result.grad_norm, lr=learning_rate)
         if rank == 0 and loader.next_step % 5 == 0:
             state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-            torch.save({**state, "loader": loader.state_dict()}, out / "checkpoint.new")
+            state |= {"history": history.state_dict(), "loader": loader.state_dict()}
+            torch.save(state, out / "checkpoint.new")
             (out / "checkpoint.new").replace(checkpoint)
-            print(f"{loader.next_step} steps are done, loss {loss:.3f}", flush=True)
+            told = result.reason if result.loss is None else f"loss {result.loss:.3f}"
+            print(f"{loader.next_step} steps are done, {told}", flush=True)
         if loader.next_step == num_steps:
             break
     loader.close()
