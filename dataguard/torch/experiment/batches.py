@@ -1,9 +1,9 @@
 """Which batches does an experiment feed: the event's, those before it, and ordinary ones?
 
 All of them are rebuilt exactly or not used. Placebo batches are chosen by key among the steps of the lineage with as
-many slots and the same sources; not the event's, nor its neighbours', nor a step of any other event that was found, nor
-one whose logged loss stands out. Steps after the event come first: as the event's batch, the checkpoints have not seen
-them yet.
+many slots, those with the same sources before others; not the event's, nor its neighbours', nor a step of any other
+event that was found, nor one whose logged loss stands out. Steps after the event come first: as the event's batch, the
+checkpoints have not seen them yet.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dataguard.torch.replaying import rebuild_tensors
 __all__ = ["Rebuilding", "choose_ranks", "placebo_batches"]
 
 _NEIGHBOURS = 2  # an optimizer's step at s shows in the loss of s + 1; one more for trainers that log late
+_MOST_TRIED = 4  # batches are rebuilt to see which sources they hold; so many for each that is wanted
 _ODD_SIGMAS = 5.0  # of a normal loss, one in three million
 
 
@@ -136,24 +137,29 @@ def placebo_batches(
     leaf = rebuilding.attempt
     sources = _sources(batch)
     chosen: list[Batch] = []
+    spare: list[Batch] = []
     why_not: list[str] = []
     for label in _candidates(rebuilding, event, losses):
-        if len(chosen) == num_placebos:
+        if len(chosen) == num_placebos or len(chosen) + len(spare) == _MOST_TRIED * num_placebos:
             break
         try:
             each = rebuilding.batch(label)
         except (AnswerNo, NotInRun, UsageError) as error:
             why_not.append(error.asked)
             continue
-        if _size(each) == _size(batch) and _sources(each) == sources:
-            chosen.append(each)
+        if _size(each) != _size(batch):
+            why_not.append(f"step {label:,} has another size")
         else:
-            why_not.append(f"step {label:,} has other sources or another size")
+            (chosen if _sources(each) == sources else spare).append(each)
+    others = spare[: num_placebos - len(chosen)]
+    if others:
+        chosen += others
+        notes.append(f"{len(others)} of {len(chosen)} placebo batches hold other sources: no more have the same")
     if len(chosen) < 4:
         raise AnswerNo(
             f"no more than {len(chosen)} placebo batches can be had, so nothing says what is ordinary",
             found="; ".join(why_not[:3]) or f"attempt {leaf} delivered too few steps beside the event",
-            allowed="at least 4 other steps of the same sources and size, of no event",
+            allowed="at least 4 other steps of the same size, of no event",
         )
     if len(chosen) < num_placebos:
         notes.append(f"{len(chosen)} placebo batches instead of {num_placebos}: the run has no more that are ordinary")

@@ -10,6 +10,7 @@ from dataguard.core.spikes import SpikeEvent
 from dataguard.run.run import Run
 from dataguard.torch.experiment.answers import ExperimentReport
 from dataguard.torch.experiment.runner import experiment
+from dataguard.torch.making import Transform
 from dataguard.torch.replaying import imported
 
 __all__ = ["run_experiment"]
@@ -37,7 +38,8 @@ def run_experiment(
     ----------
     module_name
         It has ``load`` and ``loss``, and may have ``transform``, ``collate`` and ``update``, as `experiment` takes
-        them. Modules of the working directory are found as well.
+        them. A transform that is called otherwise is found where the attempt recorded that name. Modules of the working
+        directory are found as well.
 
     Raises
     ------
@@ -51,7 +53,7 @@ def run_experiment(
         step,
         load=load,
         loss=loss,
-        transform=module.get("transform"),
+        transform=module.get("transform", _recorded(run, step, attempt, module)),
         collate=module.get("collate"),
         update=module.get("update"),
         attempt=attempt,
@@ -65,3 +67,13 @@ def run_experiment(
         record=record,
         dry_run=dry_run,
     )
+
+
+def _recorded(run: Run, step: int, attempt: int | None, module: Mapping[str, Any]) -> Transform | None:
+    """The function of the module that is called as the attempt's transform was; None where there is none."""
+    tree = run.attempts()
+    identity = run.begun(tree.owner(run.step(step), tree.lineage(attempt)[-1].number)).transform or None
+    if identity is None or identity.name.startswith("dataguard."):
+        return None
+    found: Transform | None = module.get(identity.name.partition(":")[2])
+    return found

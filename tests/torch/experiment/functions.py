@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.torch.experiment.planted import load, loss
-from tests.torch.experiment.planted import noisy as transform
+from tests.torch.experiment.planted import load, loss, noisy
 
-__all__ = ["load", "loss", "transform"]
+transform = noisy
+"""For ``canary --transform``."""
+
+__all__ = ["load", "loss", "noisy", "transform"]

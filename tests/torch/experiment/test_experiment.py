@@ -325,7 +325,8 @@ def test_it_happens_in_half_precision_alone(ordinary: Trained) -> None:
 
 
 def test_functions_are_found_by_the_name_of_their_module(bad_batch: Trained) -> None:
-    report = run_experiment(bad_batch.run, SPIKE, "tests.torch.experiment.functions", record=False, dry_run=True)
-    assert report.outcome is Replay.NOT_RUN
+    for name in ("functions", "by_name"):
+        report = run_experiment(bad_batch.run, SPIKE, f"tests.torch.experiment.{name}", record=False, dry_run=True)
+        assert report.outcome is Replay.NOT_RUN
     with pytest.raises(UsageError, match="cannot be had"):
         run_experiment(bad_batch.run, SPIKE, "tests.torch.experiment.nothing", record=False)
