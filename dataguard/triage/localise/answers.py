@@ -146,7 +146,7 @@ class LocalisedSample(msgspec.Struct, frozen=True, kw_only=True):
     num_copies: int = 0
     """Other rows of the same content in the steps searched and in the background."""
     num_seen_before: int = 0
-    """Deliveries of this very row in the background and, by the plan, before."""
+    """Deliveries of this very row before: by the plan; where the order was given from outside, in the background."""
     first_seen_step: int | None = None
     outlying: bool = False
     why: tuple[str, ...] = ()

@@ -6,15 +6,19 @@ the stretches that were looked up say what they can.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dataguard.triage.localise.answers import LocalisedDuplicates
+from dataguard.plan.located import Located
+from dataguard.triage.localise.answers import LocalisedDuplicates, LocalisedSample
 from dataguard.triage.localise.copies import Copies
 from dataguard.triage.localise.gathered import Gathered
 from dataguard.triage.localise.history import Delivered
 
-__all__ = ["copies_answer"]
+__all__ = ["copies_answer", "with_earlier_deliveries"]
 
 _MOST_BEFORE = 2048
 
@@ -60,3 +64,31 @@ def _epochs(g: Gathered, samples: Delivered) -> NDArray[np.int64] | None:
         chosen = samples.attempt == attempt
         epochs[chosen] = g.run.stream_of(attempt).samples(samples.position[chosen]).epoch
     return epochs
+
+
+def with_earlier_deliveries(g: Gathered, listed: Sequence[LocalisedSample]) -> tuple[LocalisedSample, ...]:
+    """The samples listed with how often their planned row came before by the plan, and where first.
+
+    A run is looked up in stretches, so the index alone knows less than the plan does. Of an order that was given from
+    outside, and of a substitute, it is all there is.
+    """
+    if g.run.plan_document().root.form == "given":
+        return tuple(listed)
+    places = {
+        (int(step), int(slot)): i for i, (step, slot) in enumerate(zip(g.samples.step, g.samples.slot, strict=True))
+    }
+    return tuple(
+        each if each.delivered is not None else _with_plan(g, each, places[g.run.step(each.step), each.slot])
+        for each in listed
+    )
+
+
+def _with_plan(g: Gathered, sample: LocalisedSample, i: int) -> LocalisedSample:
+    attempt, number = int(g.samples.attempt[i]), int(g.samples.number[i])
+    steps = g.run.steps_of(attempt)
+    found = g.run.stream_of(attempt).find(number, sample.row, start=0, stop=sample.position)
+    delivered = [at for each in found if isinstance(at := steps.locate(each.position), Located)]
+    if len(delivered) <= sample.num_seen_before:
+        return sample
+    first = g.run.label(delivered[0].step)
+    return msgspec.structs.replace(sample, num_seen_before=len(delivered), first_seen_step=first)

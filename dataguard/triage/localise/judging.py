@@ -71,7 +71,7 @@ def look_at_contents(g: Gathered, losses: SampleLosses, roots: Mapping[str, str]
     from_event = _recorded(g, event)
     from_before = _recorded(g, g.before.part(g.quiet))
     more, more_count = _compared(from_event, from_before, tested, losses, origin="recorded")
-    found = sorted([*compared, *more], key=lambda each: each[0].p_value)
+    found = sorted([*compared, *more], key=lambda each: each[0].order)
     told, values = _deviations(
         [
             (Measured(step=event_part.step, source=event_part.source, values=scored.values), places,

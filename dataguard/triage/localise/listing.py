@@ -21,6 +21,7 @@ from dataguard.triage.localise.signals import Deviation
 __all__ = ["Standing", "microbatches", "samples_worst_first"]
 
 _MOST_SIGNALS = 8
+_MOST_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +42,8 @@ class Standing:
     out_signals: Mapping[int, tuple[str, ...]]
     """Signals that stand out, by sample that lies beyond their bound."""
     copies: Copies
+    falls: bool
+    """Whether the loss of the event fell: then small losses are the worst."""
     bar: float
     """Chance below which one measure of one sample is worth telling."""
 
@@ -63,7 +66,8 @@ def microbatches(
     outlying = np.bincount(places[standing.outlying], minlength=len(known))
     sizes = np.bincount(places, minlength=len(known))
     z = (excess - usual) / scale if scale > 0 else np.full(len(known), np.nan)
-    order = np.lexsort((known[:, 1], known[:, 0], -np.where(np.isnan(z), -np.inf, z), -outlying))
+    away = np.where(np.isnan(z), -np.inf, -z if standing.falls else z)
+    order = np.lexsort((known[:, 1], known[:, 0], -away, -outlying))
     return tuple(
         LocalisedMicrobatch(
             step=int(known[i, 0]) + first_label,
@@ -110,6 +114,7 @@ def samples_worst_first(
         odd = np.minimum(-np.log10(least), 300.0) + np.minimum(-np.log10(by_loss), 300.0)
     how_many = standing.by_loss.astype(int) + standing.beyond + standing.copied
     excess = np.where(np.isnan(standing.losses.excess), 0.0, standing.losses.excess)
+    excess = -excess if standing.falls else excess
     order = np.lexsort((samples.slot, samples.step, -excess, -odd, -how_many))
     return tuple(_sample(samples, standing, names, first_label, i) for i in order[:most].tolist())
 
@@ -172,8 +177,9 @@ def _signals(standing: Standing, i: int) -> tuple[SampleSignal, ...]:
                     ),
                 )
             )
-    found.sort(key=lambda each: each[:2])
-    return tuple(each[2] for each in found[:_MOST_SIGNALS])
+    out = standing.out_signals.get(i, ())
+    found.sort(key=lambda each: (each[0], out.index(each[2].signal) if each[2].signal in out else len(out), each[1]))
+    return tuple(each[2] for each in found[: max(_MOST_SIGNALS, len(out))])
 
 
 def _why(samples: Delivered, standing: Standing, i: int) -> tuple[str, ...]:
@@ -185,7 +191,10 @@ def _why(samples: Delivered, standing: Standing, i: int) -> tuple[str, ...]:
         else:
             z = f" (z {losses.z[i]:+.1f})" if math.isfinite(losses.z[i]) else ""
             why.append(f"loss {losses.loss[i]:.3f}, {losses.excess[i]:+.3f} nats from the trend of its source{z}")
-    why += [f"{name} beyond the background" for name in standing.out_signals.get(i, ())]
+    names = standing.out_signals.get(i, ())
+    if names:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        why.append(f"beyond the background: {', '.join(names[:_MOST_NAMES])}{more}")
     if standing.copied[i]:
         why.append(f"{int(standing.copies.num_copies[i]):,} other rows hold the same")
     if samples.judged[i] and samples.verdict[i] > Verdict.FLAG:

@@ -20,7 +20,7 @@ from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.run.run import Run
 from dataguard.triage.localise import telling
 from dataguard.triage.localise.answers import Localised, LocalisedShare, LocalisedSignal, LookedAt
-from dataguard.triage.localise.copies_answer import copies_answer
+from dataguard.triage.localise.copies_answer import copies_answer, with_earlier_deliveries
 from dataguard.triage.localise.gathered import Gathered, gather
 from dataguard.triage.localise.judging import Contents, copies_of, look_at_contents
 from dataguard.triage.localise.listing import Standing, microbatches, samples_worst_first
@@ -105,6 +105,7 @@ def localise(
         values=contents.values,
         out_signals=out_signals,
         copies=copies,
+        falls=event.event_class is EventClass.LOSS_DIP,
         bar=FALSE_ALARMS / max(1, len(g.samples) * contents.num_measures),
     )
     shares = _shares(g, losses, standing)
@@ -123,7 +124,7 @@ def localise(
     all_ranks = answer_of_ranks(ranks, dict(zip(*(each.tolist() for each in counts), strict=True)), run.first_label)
     pattern, rank_texts = pattern_of(ranks, all_ranks, _held_by(g, standing))
     looked = _looked_at(g, contents)
-    listed = samples_worst_first(g.samples, standing, g.names, run.first_label, most)
+    listed = with_earlier_deliveries(g, samples_worst_first(g.samples, standing, g.names, run.first_label, most))
     batches = microbatches(g.samples, standing, g.before, run.first_label, most)
     duplicates = copies_answer(g, copies, stands_out=copies_out)
     shards, sources = ([each for each in shares if each.kind == kind] for kind in ("shard", "source"))

@@ -71,6 +71,14 @@ class Compared:
     num_beyond_before: int
     num_samples_before: int
     p_value: float
+    size: float
+    """How far the samples beyond the bound lie from what is usual, in robust standard deviations, on the measure's
+    scale; infinite where the background has no spread. Of equal chances the larger comes first."""
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """By what they are sorted."""
+        return self.p_value, -self.size
 
 
 def _measure(name: str) -> Measure:
@@ -119,9 +127,9 @@ def compare(
                     count += _NUM_WAYS
                     one = against.judge(values, mine, alone, source=source, step=step, origin=origin)
                     key = (name, side, source)
-                    if key not in found or one.p_value < found[key].p_value:
+                    if key not in found or one.order < found[key].order:
                         found[key] = one
-    return sorted(found.values(), key=lambda one: one.p_value), count
+    return sorted(found.values(), key=lambda one: one.order), count
 
 
 class _Side:
@@ -135,6 +143,7 @@ class _Side:
         self._scaled = self._sign * measure.scaled(background)
         self._tail = Tail(self._scaled)
         self._most = float(self._scaled.max())
+        self._centre, self._spread = location_scale(self._scaled)
 
     def judge(
         self,
@@ -182,7 +191,12 @@ class _Side:
             num_beyond_before=num_before,
             num_samples_before=m,
             p_value=min(1.0, chance),
+            size=self._size(own[own > bound]),
         )
+
+    def _size(self, beyond: NDArray[np.float64]) -> float:
+        away = float(np.median(beyond)) - self._centre if len(beyond) else 0.0
+        return away / self._spread if self._spread > 0 else np.inf if away > 0 else 0.0
 
     def _unscaled(self, scaled: float) -> float:
         value = self._sign * scaled

@@ -72,7 +72,7 @@ def of_microbatches(microbatches: Sequence[LocalisedMicrobatch]) -> list[str]:
     known = [each for each in microbatches if each.loss is not None and each.loss_z is not None]
     if not known:
         return []
-    worst = max(known, key=lambda each: each.loss_z or 0.0)
+    worst = known[0]
     where = f"step {worst.step:,} rank {worst.rank} microbatch {worst.microbatch}"
     return [f"microbatches: worst is {where}: loss {worst.loss:.3f} (z {worst.loss_z:+.1f})"]
 
@@ -89,6 +89,9 @@ def of_signals(signals: Sequence[LocalisedSignal]) -> list[str]:
             f"signals: none stands out; nearest is {nearest.signal} ({counted}, chance {number(nearest.corrected)})"
         ]
     told = [_signal(each) for each in out[:5]]
+    if out[5:]:
+        names = ", ".join(f"{each.signal} ({each.num_beyond} of {each.num_samples})" for each in out[5:])
+        told.append(f"signals: these stand out as well: {names}")
     # Too few samples to say so by each of these alone, and beyond all of the background.
     also = [
         each
