@@ -178,6 +178,9 @@ class LocalisedSignal(msgspec.Struct, frozen=True, kw_only=True):
     extreme: float
     """The furthest value of the event."""
     p_value: float
+    near_p_value: float | None
+    """The same against the steps right before the event alone, where the same blocks were read: what stands out must
+    stand out of them too. Null where it was not asked, or these are too few."""
     corrected: float
     stands_out: bool
 

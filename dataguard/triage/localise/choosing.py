@@ -16,8 +16,10 @@ from dataguard.triage.localise.contents import MOST_SCORED
 from dataguard.triage.localise.history import Delivered
 from dataguard.triage.localise.sample_losses import LEAST_BACKGROUND
 
-__all__ = ["choose"]
+__all__ = ["NEAR_SAMPLES", "choose", "is_near"]
 
+NEAR_SAMPLES = 96
+"""Samples of the background that are of the steps right before the event."""
 _KEPT_FOR_SOURCES = 96
 """Of the samples that may be read: for sources of which too few came with the steps."""
 _WANTED_OF_SOURCE = 2 * LEAST_BACKGROUND
@@ -56,6 +58,15 @@ def choose(
     mine = [_of_step(event, losses, step, most, seed=seed, by_loss=by_loss) for step in steps]
     room = MOST_SCORED - sum(map(len, mine))
     usable = sorted(usable, key=lambda step: derive_key("localise-background", seed, steps[0], step))
+    # What was read right before comes first: it may be of one kind, since blocks are read together.
+    nearest = sorted(usable, key=lambda step: steps[0] - step)
+    near, count = set(), 0
+    for step in nearest:
+        if count >= NEAR_SAMPLES:
+            break
+        near.add(step)
+        count += len(_of_step(before, losses_before, step, most, seed=seed, by_loss=by_loss))
+    usable.sort(key=lambda step: step not in near)
     theirs: list[NDArray[np.intp]] = []
     several = len(np.unique(before.source)) > 1
     for step in usable:
@@ -68,6 +79,14 @@ def choose(
     if several:
         chosen = np.concatenate([chosen, _of_sources(event, before, chosen, quiet, room=room, seed=seed)])
     return np.sort(np.concatenate(mine)), np.sort(chosen)
+
+
+def is_near(samples: Delivered) -> NDArray[np.bool_]:
+    """Of each sample of a background, whether it is of the last steps, those that hold `NEAR_SAMPLES` or more."""
+    steps, counts = np.unique(samples.step, return_counts=True)
+    behind = np.cumsum(counts[::-1])[::-1] - counts
+    near: NDArray[np.bool_] = np.isin(samples.step, steps[behind < NEAR_SAMPLES])
+    return near
 
 
 def _is_known(samples: Delivered, losses: NDArray[np.float64], step: int) -> bool:

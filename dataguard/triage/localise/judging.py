@@ -12,7 +12,7 @@ from dataguard.errors import DataguardError
 from dataguard.plan.given import row_kind
 from dataguard.run.policies import policy_of
 from dataguard.score.registry import HEADLINE
-from dataguard.triage.localise.choosing import choose
+from dataguard.triage.localise.choosing import choose, is_near
 from dataguard.triage.localise.contents import Scored, score_samples
 from dataguard.triage.localise.copies import Copies, find_copies
 from dataguard.triage.localise.gathered import Gathered
@@ -66,11 +66,13 @@ def look_at_contents(g: Gathered, losses: SampleLosses, roots: Mapping[str, str]
         Measured(step=before_part.step, source=before_part.source, values=scored_before.values),
         places,
         losses,
+        near=is_near(before_part),
         origin="rebuilt",
     )
     from_event = _recorded(g, event)
-    from_before = _recorded(g, g.before.part(g.quiet))
-    more, more_count = _compared(from_event, from_before, tested, losses, origin="recorded")
+    quiet = g.before.part(g.quiet)
+    from_before = _recorded(g, quiet)
+    more, more_count = _compared(from_event, from_before, tested, losses, near=is_near(quiet), origin="recorded")
     found = sorted([*compared, *more], key=lambda each: each[0].order)
     told, values = _deviations(
         [
@@ -101,12 +103,13 @@ def _compared(
     places: NDArray[np.intp],
     losses: SampleLosses,
     *,
+    near: NDArray[np.bool_],
     origin: str,
 ) -> tuple[list[tuple[Compared, NDArray[np.intp]]], int]:
     chance = np.maximum(losses.chance, losses.own_chance)[places]
     # An odd sample whose loss is as its neighbours' did nothing; where losses are not known each may have.
     alone = None if not len(chance) or np.isnan(chance).any() else chance < _HARD
-    found, count = compare(event, before, origin=origin, alone=alone)  # type: ignore[arg-type]
+    found, count = compare(event, before, near=near, origin=origin, alone=alone)  # type: ignore[arg-type]
     return [(one, places) for one in found], count
 
 

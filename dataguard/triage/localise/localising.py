@@ -28,6 +28,7 @@ from dataguard.triage.localise.rank_answer import RankFindings, answer_of_ranks,
 from dataguard.triage.localise.ranks import judge_ranks
 from dataguard.triage.localise.sample_losses import SampleLosses, judge_losses
 from dataguard.triage.localise.shares import Share, hard_for_their_step, share_of_each
+from dataguard.triage.localise.signals import NEAR_CHANCE
 
 __all__ = ["FALSE_ALARMS", "localise"]
 
@@ -175,7 +176,7 @@ def _signals(
     by_sample: dict[int, tuple[str, ...]] = {}
     for one, places in contents.compared:
         corrected = min(1.0, one.p_value * contents.num_comparisons)
-        stands_out = corrected < _FAMILY
+        stands_out = corrected < _FAMILY and (one.near_p_value is None or one.near_p_value < NEAR_CHANCE)
         answers.append(
             LocalisedSignal(
                 signal=one.measure,
@@ -192,6 +193,7 @@ def _signals(
                 usual=one.usual,
                 extreme=one.extreme,
                 p_value=one.p_value,
+                near_p_value=one.near_p_value,
                 corrected=corrected,
                 stands_out=stands_out,
             )

@@ -12,6 +12,9 @@ Where one sample alone makes an event, ranks cannot show it: they end at 1 in (n
    scale (`chances.Tail`). This is an assumption. Where losses of samples were logged it counts only for a sample whose
    own loss stands out as well.
 
+Samples can be exchanged as long as one kind of them is not read in one go: shards differ, and blocks are read together.
+So what stands out must stand out of the steps right before as well, where the same blocks were read.
+
 The least of the three, times three, times everything that was compared, is what a signal is judged by. Measures that
 the index has of every sample are compared a second time, against all of the background that was looked up.
 """
@@ -19,7 +22,7 @@ the index has of every sample are compared a second time, against all of the bac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -29,11 +32,14 @@ from dataguard.triage.localise.chances import Tail, first_of_all_tail, hypergeom
 from dataguard.triage.localise.measures import MEASURES, Measure, Side
 from dataguard.triage.localise.sample_losses import LEAST_BACKGROUND
 
-__all__ = ["Compared", "Measured", "compare", "deviations"]
+__all__ = ["NEAR_CHANCE", "Compared", "Measured", "compare", "deviations"]
 
 Origin = Literal["rebuilt", "recorded"]
 
 _QUANTILE = 0.95
+NEAR_CHANCE = 0.01
+"""Chance below which a signal must be against the steps right before as well: asked of what stands out already, and so
+corrected for nothing."""
 _NUM_WAYS = 3
 _BY_NAME = {measure.name: measure for measure in MEASURES}
 
@@ -71,6 +77,8 @@ class Compared:
     num_beyond_before: int
     num_samples_before: int
     p_value: float
+    near_p_value: float | None
+    """The same against the steps right before alone; None where they are too few, or where it was not asked."""
     size: float
     """How far the samples beyond the bound lie from what is usual, in robust standard deviations, on the measure's
     scale; infinite where the background has no spread. Of equal chances the larger comes first."""
@@ -87,12 +95,19 @@ def _measure(name: str) -> Measure:
 
 
 def compare(
-    event: Measured, before: Measured, *, origin: Origin, alone: NDArray[np.bool_] | None = None
+    event: Measured,
+    before: Measured,
+    *,
+    near: NDArray[np.bool_],
+    origin: Origin,
+    alone: NDArray[np.bool_] | None = None,
 ) -> tuple[list[Compared], int]:
     """Hold the event's samples against those before, measure by measure.
 
     Parameters
     ----------
+    near
+        Samples of the background that are of the steps right before.
     alone
         Samples of the event that may stand out by themselves; None for all.
 
@@ -129,7 +144,26 @@ def compare(
                     key = (name, side, source)
                     if key not in found or one.order < found[key].order:
                         found[key] = one
-    return sorted(found.values(), key=lambda one: one.order), count
+    answers = [_with_near(one, event, before, near, alone) for one in found.values()]
+    return sorted(answers, key=lambda one: one.order), count
+
+
+def _with_near(
+    one: Compared, event: Measured, before: Measured, near: NDArray[np.bool_], alone: NDArray[np.bool_] | None
+) -> Compared:
+    """With the chance against what was read right before, where it could matter."""
+    if one.p_value >= NEAR_CHANCE:
+        return one
+    values, theirs = event.values[one.measure], before.values[one.measure]
+    background = theirs[near & (before.source == one.source) & ~np.isnan(theirs)]
+    if len(background) < LEAST_BACKGROUND:
+        return one
+    mine = (event.source == one.source) & ~np.isnan(values)
+    if one.step is not None:
+        mine &= event.step == one.step
+    against = _Side(_measure(one.measure), one.side, background)
+    found = against.judge(values, mine, alone, source=one.source, step=one.step, origin=one.origin)
+    return replace(one, near_p_value=found.p_value)
 
 
 class _Side:
@@ -191,6 +225,7 @@ class _Side:
             num_beyond_before=num_before,
             num_samples_before=m,
             p_value=min(1.0, chance),
+            near_p_value=None,
             size=self._size(own[own > bound]),
         )
 
