@@ -136,6 +136,7 @@ def test_attention_logits_that_overflow_are_told_by_their_attention() -> None:
 def test_close_to_the_edge_is_told_as_range() -> None:
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 1))
     nn.init.constant_(model[0].weight, 10_000.0)  # 40,000: finite in float16, and twice as much is not
+    nn.init.constant_(model[1].weight, 1e-3)
     report = probe(model, torch.ones(1, 4), lambda model, x: model(x).sum() * 1e-3, run_dtype=torch.float16)
     assert told(report) == ("0", "activation", "range")
     assert report.number_type is Told.NO
