@@ -384,9 +384,9 @@ def test_going_back_without_a_state_takes_back_what_was_found(run: Run) -> None:
         walk(monitor, loader, {70: math.nan}, range(60, 75))
     (loader,) = open_loaders(run, microbatch_size=8, steps=200, state=at)
     with loader, monitor:
-        decided = walk(monitor, loader, {72: math.nan}, range(60, 80))
-    assert told(decided) == [("began", 72, "hard_fault", 72), ("ended", 73, "hard_fault", 72)]
-    assert [(note.attempt, note.start) for note in notes_of(run)] == [(1, 70), (2, 72)]
+        decided = walk(monitor, loader, {70: math.nan}, range(60, 80))
+    assert told(decided) == [("began", 70, "hard_fault", 70), ("ended", 71, "hard_fault", 70)]
+    assert [(note.attempt, note.start) for note in notes_of(run)] == [(1, 70), (2, 70)]
 
 
 def longest(state: Any) -> int:
@@ -402,4 +402,6 @@ def test_a_state_stays_bounded(run: Run) -> None:
     faults = dict.fromkeys(range(7, 500, 20), math.nan)
     with loader, Monitor(run, loader=loader, detector=settings, budget=SkipBudget(on="never")) as monitor:
         walk(monitor, loader, faults, range(500))
-        assert longest(monitor.state_dict()) <= 256, "a list of all 500 steps would be longer"
+        state = monitor.state_dict()
+    assert longest(state) <= 256, "a list of all 500 steps would be longer"
+    assert len(state["noted"]) == settings.num_most_events, "there were 25"

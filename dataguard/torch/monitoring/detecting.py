@@ -76,8 +76,6 @@ class Detecting:
         The other ranks.
     alerts, budget
         Who is told, and which updates are left out.
-    facts
-        What the trainer has said of itself in this process: its planned changes are no events.
     """
 
     def __init__(
@@ -88,14 +86,13 @@ class Detecting:
         *,
         alerts: Alerts,
         budget: SkipBudget,
-        facts: Iterable[TrainerFacts] = (),
     ) -> None:
         self._run = run
         self._gathering = gathering
         self._alerts = alerts
         self._skips = Skips(budget)
         self._detector = judges if isinstance(judges, Detector) else Detector(judges)
-        for step in sorted(self._changes_told(facts)):
+        for step in sorted(self._changes_told()):
             self._detector.add_change(step)
         self._ranks = {name: RankWatch(name, gathering.num_rows) for name in ("loss", "grad_norm")}
         self._watched = self._agreed = Layout()
@@ -116,9 +113,9 @@ class Detecting:
 
     # -- what is known beforehand
 
-    def _changes_told(self, facts: Iterable[TrainerFacts]) -> frozenset[int]:
+    def _changes_told(self) -> frozenset[int]:
         """Steps at which something changes by intention: the same on all ranks, whoever reads the journal when."""
-        told = {change.step for each in facts for change in each.changes}
+        told: set[int] = set()
         if self._gathering.rank == 0:
             read = self._run.read()
             told |= {change.step for _, note in noted(read.entries, TrainerDescribed) for change in note.facts.changes}

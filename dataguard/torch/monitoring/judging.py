@@ -40,7 +40,6 @@ class Judging:
         self._detecting: Detecting | None = None
         self._state: Mapping[str, Any] | None = None
         """Loaded before the first step was logged."""
-        self._facts: list[TrainerFacts] = []
         self._step: tuple[int, int] | None = None
         """Attempt and label of the step in hand, and what is known of it so far."""
         self._early: dict[str, Value] = {}
@@ -130,10 +129,8 @@ class Judging:
         return detecting.judge(label, values, sampled, attempt=self._standing.attempt)
 
     def describe(self, facts: TrainerFacts) -> None:
-        """Changes that the trainer plans."""
-        if self._detecting is None:
-            self._facts.append(facts)
-        else:
+        """Changes that the trainer plans; what is said before the first step is found in the journal then."""
+        if self._detecting is not None:
             self._detecting.add_changes(facts)
 
     def close(self) -> None:
@@ -180,7 +177,6 @@ class Judging:
                 gathering,
                 alerts=self._alerts,
                 budget=self._budget,
-                facts=self._facts,
             )
             if self._state is not None:
                 self._load(made, self._state)
