@@ -243,3 +243,20 @@ def test_labels_of_the_trainer_are_used_throughout(tmp_path: Path) -> None:
     assert (found.samples[0].step, found.samples[0].slot, found.samples[0].outlying) == (41, 5, True)
     assert found.samples[0].loss_z is not None
     assert math.isclose(found.samples[0].loss_z, 40, rel_tol=0.4)  # 4 nats of 0.1
+
+
+def test_a_shard_of_another_kind_is_news_when_it_begins_and_not_after(tmp_path: Path) -> None:
+    # Shards differ, and blocks are read together: in the midst of one, its own kind is what was read right before.
+    random = np.random.default_rng(12)
+    shards = {f"web/s{i}": ordinary(random, NUM_ROWS) for i in range(NUM_SHARDS)}
+    tables = [" ".join(f"{random.integers(10**6):06d}" for _ in range(20)) for _ in range(NUM_ROWS)]
+    corpus = write(tmp_path, shards | {"web/z": tables})
+    run = walk(tmp_path / "run", corpus, steps=STEP + 5, lanes=1, shuffle="none")
+    assert localise(run.run, event_at(STEP)).data is Told.YES
+    after = localise(run.run, event_at(STEP + 3))
+    assert after.data is Told.NO, after.texts
+    digits = next(each for each in after.signals if each.signal == "digit_fraction")
+    assert digits.corrected < 1e-4
+    assert digits.near_p_value is not None
+    assert digits.near_p_value > 0.01
+    assert not digits.stands_out
