@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +15,6 @@ from dataguard.cli.options import (
     run_argument,
 )
 from dataguard.errors import AnswerNo, UsageError
-
-if TYPE_CHECKING:
-    from dataguard.triage.answers import TriageAnswer
 
 __all__ = ["triage"]
 
@@ -98,6 +94,7 @@ def triage(
     from dataguard.triage.evidence.machine_logs import read_machine_logs
     from dataguard.triage.preflight import preflight
     from dataguard.triage.respond import apply_response
+    from dataguard.triage.triage import event_in_question
     from dataguard.triage.triage import triage as answered
 
     if dry_run and not apply_:
@@ -108,29 +105,25 @@ def triage(
     places = {name: str(path) for name, path in roots.items()} or None
     failing = [f"{point.name}: {point.reason}" for point in preflight(opened).points if point.state == "fail"]
 
-    def ask(*, note: bool) -> TriageAnswer:
-        return answered(
-            opened,
-            step=step,
-            attempt=attempt,
-            machine_logs=machine_logs,
-            roots=places,
-            checkpoints=checkpoints,
-            failing_points=failing,
-            note=note,
-        )
-
     if experiment is not None:
-        event = ask(note=False).event
+        from dataguard.torch.experiment import run_experiment
+
+        event = event_in_question(opened, step=step, attempt=attempt)
         asked = step if event is None else event.peak
         if asked is None:
             raise UsageError("there is no event to experiment on", todo="name a step: --step N")
-        from dataguard.torch.experiment import run_experiment
-
-        run_experiment(
-            opened, asked, experiment, attempt=attempt, checkpoints=dict(checkpoints or ()) or None, roots=places
-        )
-    answer = ask(note=note and not dry_run)
+        given = dict(checkpoints or ()) or None
+        run_experiment(opened, asked, experiment, attempt=attempt, event=event, checkpoints=given, roots=places)
+    answer = answered(
+        opened,
+        step=step,
+        attempt=attempt,
+        machine_logs=machine_logs,
+        roots=places,
+        checkpoints=checkpoints,
+        failing_points=failing,
+        note=note and not dry_run,
+    )
     if apply_:
         answer = msgspec.structs.replace(answer, applied=apply_response(opened, answer.response, dry_run=dry_run))
     output.answer(answer, render_triage, json=as_json)

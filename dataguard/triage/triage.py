@@ -39,7 +39,7 @@ from dataguard.triage.recording import record
 from dataguard.triage.respond import Response, Suspect, plan_response
 from dataguard.triage.respond.checkpoints import retained
 
-__all__ = ["triage"]
+__all__ = ["event_in_question", "triage"]
 
 _MOST_ROWS = 8
 """Rows that score badly are withheld one by one, so many at most; the answer lists more."""
@@ -160,6 +160,14 @@ def triage(
     if note and looked.leaf is not None:
         record(run, looked.leaf, event, gathered.evidence, diagnosis, by=by)
     return answer
+
+
+def event_in_question(
+    run: Run, *, step: int | None = None, attempt: int | None = None, now_seconds: float | None = None
+) -> SpikeEvent | None:
+    """The event that `triage` would look at with the same arguments; None where there is none."""
+    looked = look(run, attempt, now_seconds=unix_seconds() if now_seconds is None else now_seconds)
+    return chosen(looked.events, step)
 
 
 def shown(event: SpikeEvent) -> EventShown:
