@@ -24,9 +24,9 @@ VERDICTS = tuple(Verdict)
 CONVICTS, LEAD = 4, 3
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Slice:
-    """All evidence of one class of event."""
+    """All evidence of one class of event; its repr says nothing, since a failing test would print millions."""
 
     event: StrEnum | None
     scores: dict[Hypothesis, NDArray[np.int8]]
