@@ -36,8 +36,8 @@ _LEAST_BLOCKS = 12
 """Twelve that all climb are the fewest whose Kendall sum is beyond 4 standard deviations (4.5)."""
 _LEAST_LOG_RISE = log(2.0)
 _LEAST_LOGIT = 24 * log(2.0)
-_NUM_FALLING = 4
-"""Blocks in a row without a new height that end a climb."""
+_NUM_FALLING = 12
+"""Blocks in a row without a new height that end a climb: as many as it takes to see one."""
 
 
 def kendall_sigmas(values: list[float]) -> float:
@@ -183,10 +183,10 @@ class DriftWatch:
         return {
             "name": self.name,
             "block_points": self._block_points,
-            "filling": self._filling,
+            "filling": list(self._filling),
             "filling_first": self._filling_first,
-            "medians": self._medians,
-            "firsts": self._firsts,
+            "medians": list(self._medians),
+            "firsts": list(self._firsts),
             "climb": None if climb is None else [climb.low, climb.first, climb.noise],
             "most": self._most,
             "most_step": self._most_step,

@@ -103,7 +103,8 @@ class Faults:
 
     def state(self) -> dict[str, Any]:
         """All of it, for JSON."""
-        return {"fault": self._fault, "scale": self._scale, "held": self._held, "num_skips": self._num_skips}
+        fault = None if self._fault is None else list(self._fault)
+        return {"fault": fault, "scale": self._scale, "held": self._held, "num_skips": self._num_skips}
 
     def load(self, state: dict[str, Any]) -> None:
         """Become what `state` gave."""
