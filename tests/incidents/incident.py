@@ -22,6 +22,7 @@ from typing import Any
 from dataguard import Run
 from dataguard.core.evidence import Verdict
 from dataguard.core.spikes import EventClass
+from dataguard.errors import AnswerNo
 from tests.architecture.tree import TOP
 from tests.incidents.corpus import prose, write_corpus
 from tests.incidents.stage import BATCH, Settings, Stage
@@ -216,12 +217,18 @@ def train(incident: Incident, stage: Stage, settings: Settings) -> None:
 
 
 def diagnose(incident: Incident, stage: Stage, settings: Settings, run: Run) -> Any:
-    """Triage; where the incident has an experiment, it is run on the event that triage found, and triage once more."""
+    """Triage; where the incident has an experiment, it is run on the event that triage found, and triage once more.
+
+    An experiment that dataguard refuses, because the run has no ordinary batches to compare with, is left out.
+    """
     from dataguard.triage.triage import triage
 
     answer = triage(run)
     if incident.experiment and answer.event is not None:
-        experiment_on(stage, settings, run, answer.event.peak)
+        try:
+            experiment_on(stage, settings, run, answer.event.peak)
+        except AnswerNo as error:
+            print(f"{incident.name}: no experiment: {error.asked}", file=sys.stderr)
         answer = triage(run)
     return answer
 

@@ -6,8 +6,7 @@ import torch
 
 from dataguard.core.evidence import Verdict
 from dataguard.core.spikes import EventClass
-from tests.incidents.incident import Incident, clean
-from tests.incidents.places import text_names
+from tests.incidents.incident import Incident, Played, clean
 from tests.incidents.stage import Fault, Settings
 from tests.incidents.training import Training
 
@@ -23,11 +22,18 @@ class _Growing(Fault):
             rows[_HEAD] *= _GROWTH
 
 
+def _place(played: Played) -> tuple[str, bool]:
+    """Layers and heads whose logits drift: only those of the one that grows."""
+    drifting = {event.signal for event in played.answer.events if event.event_class is EventClass.CREEPING_DRIFT}
+    layer = f"attention_logit_max/blocks.{_LAYER}"
+    return ", ".join(sorted(drifting)) or "nothing", drifting == {layer, f"{layer}/head={_HEAD}"}
+
+
 INCIDENT = Incident(
     name="attention_logits",
     segments=lambda generator: [clean(generator, 150)],
     settings=lambda seed: Settings(num_steps=150, watch_every=1, fault=_Growing()),
     classes=frozenset({EventClass.CREEPING_DRIFT}),
     verdicts=frozenset({Verdict.OPTIMIZER_OR_NUMERICS}),
-    place=text_names(f"blocks.{_LAYER}"),
+    place=_place,
 )

@@ -42,7 +42,11 @@ def _audits(stage: Stage, settings: Settings, run: Run) -> Mapping[str, Any]:
 def _place(played: Played) -> tuple[str, bool]:
     told, is_nowhere = nowhere(played)
     summary = played.more["summary"]
-    lost = [each["source"] for each in summary["drift"]["sources"] if each["state"] in {"drifted", "gone"}]
+    lost = [
+        each["source"]
+        for each in summary["drift"]["sources"]
+        if each["state"] in {"drifted", "gone"} and each["change"] < 0
+    ]
     copied = [each["source"] for each in summary["duplicates"]["by_source"] if each["copies"]]
     audit = (
         f"audit {summary['verdict']}: {', '.join(lost) or 'nothing'} lost, copies in {', '.join(copied) or 'nothing'}"
