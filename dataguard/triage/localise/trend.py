@@ -30,7 +30,10 @@ def levels(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def levels_at(steps: NDArray[np.int64], values: NDArray[np.float64], asked: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The level at each step asked for, between known steps by a line, behind the last one the median of the last few.
+    """The level at each step asked for: between known steps by a line, behind the last one as the last few go on.
+
+    A loss that falls fast would lie below their median by then. They are carried on by the slope between the medians of
+    their two halves, no further than they reach back.
 
     Parameters
     ----------
@@ -40,7 +43,14 @@ def levels_at(steps: NDArray[np.int64], values: NDArray[np.float64], asked: NDAr
     >>> levels_at(np.array([0, 1, 2]), np.array([3.0, 2.0, 1.0]), np.array([1, 5])).tolist()
     [2.0, 2.0]
     """
-    behind = float(np.median(values[-(AROUND_STEPS + 1) :]))
+    last_steps, last = steps[-(AROUND_STEPS + 1) :], values[-(AROUND_STEPS + 1) :]
+    middle, half = float(np.median(last_steps)), len(last) // 2
+    slope = 0.0
+    if half >= AROUND_STEPS // 2:
+        run = float(np.median(last_steps[-half:]) - np.median(last_steps[:half]))
+        slope = float(np.median(last[-half:]) - np.median(last[:half])) / run
+    reach = np.minimum(asked, steps[-1] + len(last)) - middle
+    behind = float(np.median(last)) + slope * reach
     between = np.interp(asked, steps, levels(values))
     answer: NDArray[np.float64] = np.where(asked > steps[-1], behind, between)
     return answer

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataguard.triage.localise.ranks import RankTable, is_reduced, judge_ranks
+from dataguard.triage.localise.trend import levels_at
 
 SEVERAL = [2, 3, 4, 7, 8, 64]
 
@@ -135,3 +136,11 @@ def test_losses_that_were_reduced_are_recognised() -> None:
     assert is_reduced(losses)
     losses.values[3, 2] = np.nan  # a value that was never logged changes nothing
     assert is_reduced(losses)
+
+
+def test_the_level_of_a_loss_that_falls_goes_on_falling() -> None:
+    steps = np.arange(40)
+    falling = 6 - 0.05 * steps
+    np.testing.assert_allclose(levels_at(steps, falling, np.array([40, 45])), [4.0, 3.75])
+    assert levels_at(steps, falling, np.array([10**6]))[0] > 3.0  # no further than it is known
+    np.testing.assert_allclose(levels_at(steps, falling, np.array([0, 20])), [6 - 0.05, 5.0])
