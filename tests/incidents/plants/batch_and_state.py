@@ -11,7 +11,7 @@ from tests.incidents.incident import Incident, Segment, clean
 from tests.incidents.places import step_between
 from tests.incidents.stage import BATCH, Settings, constant
 
-_LEARN, _FORGET, _AFTER = 40, 82, 40
+_LEARN, _FORGET, _EVENT, _AFTER = 60, 62, 6, 40
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 4
 
 
@@ -37,7 +37,7 @@ def _segments(generator: random.Random) -> list[Segment]:
     return [
         _mixed(generator, _LEARN, _upper(generator, 2 * _LEARN)),
         _mixed(generator, _FORGET, _alphabet(generator, 2 * _FORGET)),
-        Segment(_upper(generator, 2 * BATCH), "upper"),
+        Segment(_upper(generator, _EVENT * BATCH), "upper"),
         _mixed(generator, _AFTER, _alphabet(generator, 2 * _AFTER)),
         clean(generator, 8),
     ]
@@ -47,10 +47,10 @@ INCIDENT = Incident(
     name="batch_and_state",
     segments=_segments,
     settings=lambda seed: Settings(
-        num_steps=_LEARN + _FORGET + 2 + _AFTER, lr=constant(3e-3), clip=None, checkpoint_every=_LEARN
+        num_steps=_LEARN + _FORGET + _EVENT + _AFTER, lr=constant(3e-3), clip=None, checkpoint_every=_LEARN
     ),
     classes=frozenset({EventClass.TRANSIENT_SPIKE}),
     verdicts=frozenset({Verdict.DATA_AND_STATE}),
-    place=step_between(_LEARN + _FORGET, _LEARN + _FORGET + 2),
+    place=step_between(_LEARN + _FORGET, _LEARN + _FORGET + _EVENT),
     experiment=True,
 )

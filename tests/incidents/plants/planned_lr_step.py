@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataguard.core.evidence import Verdict
 from dataguard.core.spikes import EventClass
 from dataguard.core.trainer import PlannedChange, TrainerFacts
-from tests.incidents.incident import Incident, clean
-from tests.incidents.places import step_between
+from tests.incidents.incident import Incident, Played, clean
 from tests.incidents.stage import Settings
 
 _STEP = 100
+
+
+def _place(played: Played) -> tuple[str, bool]:
+    (fact,) = (fact for fact in played.answer.facts if fact.name == "planned_change")
+    named = [text for text in fact.texts if f"step {_STEP}" in text]
+    return (f"step {_STEP}", True) if named else ("no step", False)
+
 
 INCIDENT = Incident(
     name="planned_lr_step",
@@ -21,5 +27,5 @@ INCIDENT = Incident(
     ),
     classes=frozenset({None, EventClass.ABSORBING_SHIFT, EventClass.TRANSIENT_SPIKE, EventClass.CREEPING_DRIFT}),
     verdicts=frozenset({Verdict.PLANNED_CHANGE}),
-    place=step_between(_STEP - 2, _STEP + 40),
+    place=_place,
 )
