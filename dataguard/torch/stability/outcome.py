@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -35,6 +36,8 @@ class StepResult:
     outcome: StepOutcome
     loss: float | None
     """Mean over the labels of the global batch."""
+    own_loss: float | None
+    """Mean over the labels of this rank alone, before anything was reduced; the one field that differs by rank."""
     grad_norm: float | None
     """Over all parameters, *before* clipping; of a skipped spike too, since it is the evidence."""
     grad_norm_limit: float | None
@@ -57,6 +60,22 @@ class StepResult:
     def skipped(self) -> bool:
         """Whether the optimizer made no step."""
         return self.outcome is not StepOutcome.UPDATED
+
+    def recorded(self) -> dict[str, float]:
+        """What a flight recorder is to have of it, for ``Monitor.log(step, **result.recorded())`` on every rank: the
+        rank's own loss and the gradient norm; NaN where they were computed and were not finite, since that is the
+        evidence; nothing where nothing was computed.
+
+        >>> result = StepResult(outcome=StepOutcome.SKIPPED_NONFINITE, loss=None, own_loss=2.5, grad_norm=None,
+        ...                     grad_norm_limit=None, num_labels=8, nonfinite_ranks=(1,), anomaly_mean=None,
+        ...                     anomaly_max=None, loss_scale=None, num_skips=1, reason="the loss of rank 1")
+        >>> result.recorded()
+        {'loss': 2.5, 'grad_norm': nan}
+        """
+        if self.outcome in (StepOutcome.SKIPPED_BAD_DATA, StepOutcome.SKIPPED_NO_LABELS):
+            return {}
+        found = {"loss": self.own_loss, "grad_norm": self.grad_norm}
+        return {name: math.nan if value is None else value for name, value in found.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """The same keys for every outcome, values that JSON knows."""

@@ -91,7 +91,7 @@ def train_step(
     Returns
     -------
     StepResult
-        The same on all ranks.
+        The same on all ranks, but for `own_loss`. A monitor is given `StepResult.recorded`.
 
     Raises
     ------
@@ -122,6 +122,7 @@ def train_step(
         "anomaly_max": batch.largest,
         "loss_scale": None if scaler is None or not scaler.is_enabled() else scaler.get_scale(),
         "loss": None,
+        "own_loss": None,
         "grad_norm": None,
         "grad_norm_limit": None,
         "nonfinite_ranks": (),
@@ -149,6 +150,8 @@ def train_step(
     facts["nonfinite_ranks"] = tuple(rank for rank, each in enumerate(losses) if not math.isfinite(each))
     if not facts["nonfinite_ranks"]:
         facts["loss"] = sum(losses) / batch.num_labels
+    if math.isfinite(float(total)):
+        facts["own_loss"] = float(total) / max(1, batch.num_own_labels)
     largest = max(norms)
     if all(map(math.isfinite, norms)):
         facts["grad_norm"] = largest
@@ -194,6 +197,8 @@ class _Batch:
 
     num_ranks: int
     num_labels: int
+    num_own_labels: int
+    """Of this rank."""
     mean: float | None
     largest: float | None
 
@@ -225,6 +230,7 @@ def _look(microbatches: Sequence[_M], num_labels: Callable[[_M], int], judge: Ba
     return _Batch(
         num_ranks=len(of_all),
         num_labels=int(sum(each[0] for each in of_all)),
+        num_own_labels=int(own[0]),
         mean=sum(each[1] for each in of_all) / num_scored if num_scored else None,
         largest=max(each[3] for each in of_all) if num_scored else None,
     )

@@ -81,7 +81,14 @@ def test_every_outcome_has_every_key_and_no_nan(outcome: StepOutcome) -> None:
     measured = {StepOutcome.UPDATED, StepOutcome.SKIPPED_GRAD_SPIKE}
     assert (result.loss is not None) == (outcome in {*measured, StepOutcome.SKIPPED_LOSS_SCALE})
     assert (result.grad_norm is not None) == (outcome in measured)
+    recorded = result.recorded()
+    assert set(recorded) == (set() if outcome in NOTHING_COMPUTED else {"loss", "grad_norm"})
+    assert math.isnan(recorded.get("loss", 0.0)) == (outcome is StepOutcome.SKIPPED_NONFINITE)
+    assert math.isnan(recorded.get("grad_norm", 0.0)) == (outcome not in {*measured, *NOTHING_COMPUTED})
     assert not trainer.step(microbatch(60)).skipped, "the next step is made"
+
+
+NOTHING_COMPUTED = {StepOutcome.SKIPPED_BAD_DATA, StepOutcome.SKIPPED_NO_LABELS}
 
 
 def test_a_gradient_that_is_not_finite_behind_a_finite_loss() -> None:

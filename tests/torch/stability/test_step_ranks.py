@@ -43,7 +43,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_rank_decides_the_same(answers: list[dict[str, Any]]) -> None:
-    assert answers[0]["steps"] == answers[1]["steps"], "outcomes, losses, norms and weights"
+    first, second = ([{**step, "own_loss": None} for step in each["steps"]] for each in answers)
+    assert first == second, "outcomes, losses, norms and weights"
     assert answers[0]["history"] == answers[1]["history"]
     assert [each["outcome"] for each in answers[0]["steps"]] == [
         *["updated"] * UPDATES,
@@ -76,6 +77,17 @@ def test_the_rank_is_named(answers: list[dict[str, Any]]) -> None:
     assert partly["num_labels"] == 72, "the rank that has none adds nothing, and no NaN"
     for answer in answers:
         assert answer["nonfinite"] == [[], [1], [0, 1]]
+
+
+def test_the_recorder_is_given_each_rank_s_own(answers: list[dict[str, Any]]) -> None:
+    """A mean over ranks would hide the one that is ill (row A5)."""
+    own = [[step["own_loss"] for step in each["steps"][:UPDATES]] for each in answers]
+    assert all(mine != theirs for mine, theirs in zip(*own, strict=True))
+    nan = [each["steps"][UPDATES + 1] for each in answers]
+    assert nan[0]["own_loss"] is not None
+    assert nan[1]["own_loss"] is None
+    updated = answers[0]["steps"][0]
+    assert updated["loss"] == pytest.approx(sum(each["steps"][0]["own_loss"] for each in answers) / 2)
 
 
 def test_a_limit_of_one_rank_counts_for_all_and_a_cap_ends_all(answers: list[dict[str, Any]]) -> None:
