@@ -13,7 +13,6 @@ import random
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from tests.incidents.corpus import prose, write_corpus
 from tests.incidents.stage import BATCH, Settings, Stage
 from tests.incidents.training import Training, encode, mean_loss
 
-__all__ = ["Incident", "Outcome", "Played", "Segment", "clean", "play", "shards_of"]
+__all__ = ["Incident", "Outcome", "Played", "Segment", "clean", "experiment_on", "play", "shards_of"]
 
 SHARD_RECORDS = 64
 """Records of an ordinary shard."""
@@ -233,18 +232,18 @@ def diagnose(incident: Incident, stage: Stage, settings: Settings, run: Run) -> 
     return answer
 
 
-def experiment_on(stage: Stage, settings: Settings, run: Run, step: int) -> Any:
+def experiment_on(stage: Stage, settings: Settings, run: Run, step: int, *, node: str | None = None) -> Any:
     """The replay experiment of a step, from the checkpoints of the run."""
     from dataguard.torch.experiment import experiment
 
-    with warnings.catch_warnings():
-        return experiment(
-            run,
-            step,
-            load=lambda path: stage.load(path, settings),
-            loss=mean_loss,
-            transform=encode,
-            num_repeats=2,
-            num_placebos=12,
-            run_dtype=settings.run_dtype,
-        )
+    return experiment(
+        run,
+        step,
+        load=lambda path: stage.load(path, settings),
+        loss=mean_loss,
+        transform=encode,
+        num_repeats=2,
+        num_placebos=12,
+        run_dtype=settings.run_dtype,
+        node=node,
+    )
