@@ -3,6 +3,7 @@
     torchrun --standalone --nproc-per-node 2 examples/train.py /tmp/train --steps 40
     python examples/train.py /tmp/train --steps 80
     dataguard verify /tmp/train/run
+    cd examples; dataguard triage /tmp/train/run --step 42 --experiment train
 
 The loss of a step is the mean over the tokens of all its microbatches on all ranks. A step whose gradient is out of all
 bounds, or whose loss is no number, is skipped by all ranks together.
@@ -21,7 +22,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dataguard import Corpus, Geometry, Plan, Run
 from dataguard.torch import GuardedLoader, Monitor, Record, TensorMicrobatch
+from dataguard.torch.describing import describe
 from dataguard.torch.stability import GradientHistory, peak_learning_rate, train_step, z_loss
+
+LEARNING_RATE = peak_learning_rate(32, c=1.7e-2)
 
 
 def tokenize(record: Record) -> dict[str, Tensor]:
@@ -36,6 +40,22 @@ def loss_of(model: nn.Module, microbatch: TensorMicrobatch) -> Tensor:
     return sum_of_losses(logits, labels) + microbatch.num_loss_tokens * drift
 
 
+def loss(model: nn.Module, microbatch: TensorMicrobatch) -> Tensor:
+    """The mean of the same, as it is logged and as a replay experiment asks."""
+    return loss_of(model, microbatch) / max(1, microbatch.num_loss_tokens)
+
+
+def load(checkpoint: Path | str | None) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Model and optimizer as a checkpoint has them, or as training begins."""
+    model = ByteModel()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    if checkpoint is not None:
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+    return model, optimizer
+
+
 def main(out: Path, num_steps: int) -> None:
     """Train to a step, from the checkpoint where there is one."""
     alone = {} if dist.is_torchelastic_launched() else {"rank": 0, "world_size": 1, "store": dist.HashStore()}
@@ -47,33 +67,42 @@ def main(out: Path, num_steps: int) -> None:
     run = Run.open(out / "run", plan=Plan(Corpus.open(out / "M.parquet"), seed=17, global_batch=16))
     geometry = Geometry(world_size=world_size, microbatch_size=4)
     loader = GuardedLoader(run, geometry=geometry, rank=rank, transform=tokenize, num_workers=1)
-    monitor = Monitor(run, rank=rank)
+    monitor = Monitor(run, rank=rank, detector=True)
 
-    model = DistributedDataParallel(ByteModel())
-    learning_rate = peak_learning_rate(32, c=1.7e-2)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    newest = out / "newest.pt"  # of the checkpoints, each of which stays for a replay
+    plain, optimizer = load(newest if newest.exists() else None)
     history = GradientHistory()
-    checkpoint = out / "checkpoint.pt"
-    if checkpoint.exists():
-        saved = torch.load(checkpoint)
-        model.module.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
+    if newest.exists():
+        saved = torch.load(newest)
         history.load_state_dict(saved["history"])
         loader.load_state_dict(saved["loader"])
+        monitor.load_state_dict(saved["monitor"])
+    model = DistributedDataParallel(plain)
+    monitor.watch(model, optimizer, every=10)
 
     microbatches: list[TensorMicrobatch] = []  # of this step, so far
     for microbatch in loader:
         microbatches.append(microbatch)
         if loader.next_step == microbatch.step:
             continue
+        if microbatch.step == 0:
+            monitor.describe(
+                describe(plain, optimizer, untrained=True, peak_lr=LEARNING_RATE, clip_norm=1.0, z_loss=1e-5)
+            )
         result = train_step(model, optimizer, microbatches, loss_of, history=history)
         microbatches.clear()
-        monitor.log(run.label(microbatch.step), loss=result.loss, grad_norm=result.grad_norm, lr=learning_rate)
+        values = result.recorded() | {"global_loss": result.loss, "lr": LEARNING_RATE}
+        monitor.log(run.label(microbatch.step), **values)  # its own loss: a mean would hide the rank that is ill
+        if loader.next_step % 5 == 0:
+            state = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "history": history.state_dict()}
+            state |= {"loader": loader.state_dict(), "monitor": monitor.state_dict()}
         if rank == 0 and loader.next_step % 5 == 0:
-            state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-            state |= {"history": history.state_dict(), "loader": loader.state_dict()}
-            torch.save(state, out / "checkpoint.new")
-            (out / "checkpoint.new").replace(checkpoint)
+            checkpoint = out / f"step-{loader.next_step}.pt"
+            torch.save(state, checkpoint)
+            (out / "newest.new").unlink(missing_ok=True)
+            (out / "newest.new").symlink_to(checkpoint.name)
+            (out / "newest.new").replace(newest)  # at once, whenever it is killed
+            monitor.checkpoint(run.label(loader.next_step), checkpoint.absolute())
             told = result.reason if result.loss is None else f"loss {result.loss:.3f}"
             print(f"{loader.next_step} steps are done, {told}", flush=True)
         if loader.next_step == num_steps:

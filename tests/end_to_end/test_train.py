@@ -78,15 +78,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("train")
     broken, whole, masked = folder / "broken", folder / "whole", folder / "masked"
     train_until_killed(broken)
-    num_steps = int(torch.load(broken / "checkpoint.pt")["loader"]["next_step"]) + STEPS_MORE
+    num_steps = int(torch.load(broken / "newest.pt")["loader"]["next_step"]) + STEPS_MORE
     withheld.create(masked, 1, global_batch=16)
     call("train", (broken, num_steps), (whole, num_steps), (masked, MASKED_STEPS))
     return Trained(broken=broken / "run", whole=whole / "run", masked=masked / "run", num_steps=num_steps)
 
 
 def losses(path: Path) -> dict[int, float]:
-    """Of each live step, as rank 0 logged it."""
-    rows = telemetry_of_lineage(Run.open(path), names=["loss"])
+    """Of each live step over all ranks, as rank 0 logged it."""
+    rows = telemetry_of_lineage(Run.open(path), names=["global_loss"])
     return {int(row["step"]): float(row["value"]) for row in rows if row["rank"] == 0}
 
 
