@@ -1,8 +1,8 @@
 """By which numbers does the default detector judge, and where does each come from?
 
 None of them was fitted to events of any log. `threshold` and what follows from it is the tail of a normal distribution
-with an allowance for a scale that is itself estimated; window lengths are chosen by how well they must know a median;
-what is a matter of taste (how long is a stall?) says so.
+with the allowance that theory has for a scale that is itself estimated; window lengths are chosen by how well they must
+know a median; what is a matter of taste (how long is a stall?) says so.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class DetectorSettings:
 
     name: str = "default"
     threshold: float = 6.0
-    """Robust standard deviations above (or below) which a point begins an event. A normal tail at 6 is 1e-9; a scale
-    taken from a window of 256 points is known to about 8 %, and 0.75 x 6 = 4.5 is still 3e-6: one false alarm in 10,000
-    points leaves room for tails that are heavier than normal."""
+    """Robust standard deviations above (or below) which a point begins an event, were the scale known. A normal tail at
+    6 is 1e-9; the scale is estimated, so what is compared is the quantile of Student's t with that tail (`Tracker`):
+    6.7 for a full window. One false alarm in 10,000 points leaves room for tails that are heavier than normal."""
     exit_threshold: float = 3.0
     """An event lasts as long as points stand out by this: a spike that decays is one event, and noise (1.3e-3 a point)
     seldom prolongs it."""
