@@ -1,6 +1,6 @@
-"""One rank that trains under a detector, as a process of its own: ``python -m tests.torch.detecting_rank WORDS``.
+"""One rank that trains under a detector, as a process of its own (see tests.torch.forking).
 
-The words are a JSON object: run, world_size, rank, init, steps; ``faults`` (step -> rank -> what is added to the rank's
+The words: run, world_size, rank, init, steps; ``faults`` (step -> rank -> what is added to the rank's
 loss, or "nan"); ``save_at`` (a step before which both states are printed); ``state`` (what was printed so); ``budget``;
 ``detects`` (false on a rank whose monitor has no detector). It prints a line a step, and one with what ended it.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,7 +119,3 @@ def main(words: dict[str, Any]) -> None:
     loader.close()
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

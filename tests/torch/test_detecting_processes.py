@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,9 @@ from dataguard.run.notes import noted
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
 from tests.support.corpora import make_corpus
-from tests.support.processes import environment
 from tests.support.runs import make_run
 from tests.torch.detecting_rank import loss_of
-
-LONGEST_SECONDS = 120
+from tests.torch.forking import Launch
 
 SPIKE = {str(step): {"1": 3.0} for step in range(70, 74)}
 """Of rank 1 alone, for four steps: the mean of three ranks rises by one."""
@@ -29,33 +25,10 @@ FAULTS = {**SPIKE, **NAN}
 STEPS, SAVE_AT = 112, 72
 
 
-def launch(run: Run, folder: Path, world_size: int, **words: Any) -> list[list[dict[str, Any]]]:
+def launch(ranks: Launch, run: Run, folder: Path, world_size: int, **words: Any) -> list[list[dict[str, Any]]]:
     """What each rank printed."""
-    init = folder / f"meet-{world_size}-{len(list(folder.iterdir()))}"
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable, "-W", "error", "-m", "tests.torch.detecting_rank",
-                json.dumps({"run": str(run.path), "world_size": world_size, "rank": rank, "init": str(init), **words}),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"),
-        )
-        for rank in range(world_size)
-    ]  # fmt: skip
-    said = []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=LONGEST_SECONDS)
-            assert process.returncode == 0, err
-            said.append([json.loads(line) for line in out.splitlines()])
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    return said
+    said = ranks("tests.torch.detecting_rank", folder, world_size, run=str(run.path), **words)
+    return [[json.loads(line) for line in out.splitlines()] for out in said]
 
 
 def decisions(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -78,17 +51,19 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus: Corpus) -> Run:
 
 
 @pytest.fixture(scope="module")
-def three(run: Run, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+def three(ranks: Launch, run: Run, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("three")
-    return launch(run, folder, 3, steps=STEPS, faults=FAULTS, save_at=SAVE_AT, describe_at=4)
+    return launch(ranks, run, folder, 3, steps=STEPS, faults=FAULTS, save_at=SAVE_AT, describe_at=4)
 
 
 @pytest.fixture(scope="module")
-def two(run: Run, three: list[list[dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def two(
+    ranks: Launch, run: Run, three: list[list[dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
+) -> list[list[dict[str, Any]]]:
     """Resumed in the middle of the event, on two ranks; the mean stays what it was with three."""
     (state,) = (line["state"] for line in kinds(three[0], "state"))
     faults = {**FAULTS, **{str(step): {"1": 2.0} for step in range(70, 74)}}
-    return launch(run, tmp_path_factory.mktemp("two"), 2, steps=STEPS, faults=faults, state=state)
+    return launch(ranks, run, tmp_path_factory.mktemp("two"), 2, steps=STEPS, faults=faults, state=state)
 
 
 def test_all_ranks_decide_the_same_at_the_same_step(three: list[list[dict[str, Any]]]) -> None:

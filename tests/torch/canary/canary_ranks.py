@@ -1,17 +1,11 @@
-"""Four gloo ranks that take a canary within training: ``python -m tests.torch.canary.canary_ranks WORDS``.
+"""One of the ranks that take a canary within training, as a process of its own (see tests.torch.forking).
 
-The words are a JSON object: run, checkpoint, init, world_size, sick (the rank of wrong gradients), seconds. All is
-imported once and the ranks are forked. A line for each rank: what it answered.
+The words: run, checkpoint, init, rank, world_size, sick (the rank of wrong gradients). It prints what it answered.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
-import time
-import traceback
 from typing import Any
 
 import torch
@@ -31,7 +25,8 @@ def corrupt(model: nn.Module) -> None:
     weight.register_hook(lambda gradient: gradient * 1.0001)
 
 
-def main(words: dict[str, Any], rank: int) -> None:
+def main(words: dict[str, Any]) -> None:
+    rank = words["rank"]
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{words['init']}", rank=rank, world_size=words["world_size"])
     run = Run.open(words["run"])
@@ -45,43 +40,6 @@ def main(words: dict[str, Any], rank: int) -> None:
 
     record = take(run, 3, model=wrapped, optimizer=optimizer, loss=loss_here, transform=noisy, rank=rank, num_repeats=2)
     answer = compare_ranks(run, record)
-    line = json.dumps({"rank": rank, "differs": answer.differs, "odd": answer.odd, "summary": answer.summary})
-    os.write(1, f"{line}\n".encode())
+    print(json.dumps({"differs": answer.differs, "odd": answer.odd, "summary": answer.summary}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
-
-
-def child(words: dict[str, Any], rank: int) -> int:
-    try:
-        main(words, rank)
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-        return 1
-    return 0
-
-
-def launch(words: dict[str, Any]) -> int:
-    """Fork the ranks and wait for them; 0 where all of them ended well."""
-    pids = set()
-    for rank in range(words["world_size"]):
-        pid = os.fork()
-        if pid == 0:
-            os._exit(child(words, rank))
-        pids.add(pid)
-    failed = 0
-    deadline = time.monotonic() + words["seconds"]
-    while pids and time.monotonic() < deadline:
-        for pid in list(pids):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                pids.discard(pid)
-                failed += status != 0
-        time.sleep(0.01)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    return failed + len(pids)
-
-
-if __name__ == "__main__":
-    sys.exit(launch(json.loads(sys.argv[1])))

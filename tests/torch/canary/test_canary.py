@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,8 @@ from dataguard.torch.canary import CanaryComparison, CanaryRecord, compare, comp
 from dataguard.torch.canary.keeping import keep_record
 from dataguard.torch.microbatch import TensorMicrobatch
 from tests.support.corpora import make_corpus
-from tests.support.processes import environment
 from tests.torch.experiment.planted import SPIKE, Trained, load, loss, noisy, plain, train
+from tests.torch.forking import Launch
 
 FUNCTIONS = "tests.torch.experiment.functions"
 
@@ -110,23 +108,10 @@ def test_what_cannot_be_taken_is_refused(trained: Trained) -> None:
         compare_ranks(trained.run, taken(trained))
 
 
-def test_a_rank_with_wrong_finite_gradients_is_named(trained: Trained, tmp_path: Path) -> None:
+def test_a_rank_with_wrong_finite_gradients_is_named(ranks: Launch, trained: Trained, tmp_path: Path) -> None:
     """Story 4 of row C18, the zombie GPU: what it adds to the mean is wrong, finite, and in no loss."""
-    words = {
-        "run": str(trained.run.path), "checkpoint": checkpoint_of(trained), "init": str(tmp_path / "init"),
-        "world_size": 4, "sick": 2, "seconds": 150,
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.torch.canary.canary_ranks", json.dumps(words)],
-        capture_output=True,
-        env=environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"),
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sorted(answer.pop("rank") for answer in answers) == [0, 1, 2, 3]
+    words = {"run": str(trained.run.path), "checkpoint": checkpoint_of(trained), "sick": 2}
+    answers = [json.loads(out) for out in ranks("tests.torch.canary.canary_ranks", tmp_path, 4, **words)]
     assert all(answer == answers[0] for answer in answers)
     (name,) = answers[0]["odd"]
     assert name.endswith("/cpu (rank 2)")

@@ -1,4 +1,4 @@
-"""One rank whose steps go wrong on one rank alone: ``python -m tests.torch.stability.step_rank INIT RANK WORLD_SIZE``.
+"""One rank whose steps go wrong on one rank alone, as a process of its own (see tests.torch.forking).
 
 It prints one JSON object: what became of each step on this rank, and the digest of the weights behind it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
 from typing import Any
 
 import torch
@@ -73,9 +72,10 @@ class _FailsOnOne:
         return None
 
 
-def main(init: str, rank: int, world_size: int) -> None:
+def main(words: dict[str, Any]) -> None:
+    rank, world_size = words["rank"], words["world_size"]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{init}", rank=rank, world_size=world_size)
+    dist.init_process_group("gloo", init_method=f"file://{words['init']}", rank=rank, world_size=world_size)
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     history = GradientHistory(least=4)
@@ -121,7 +121,3 @@ def main(init: str, rank: int, world_size: int) -> None:
     print(json.dumps(answer, allow_nan=False), flush=True)
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
 
-from tests.support.processes import environment
+from tests.torch.forking import Launch
 from tests.torch.stability.step_rank import Model, loss, microbatch
 
 UPDATES = 6
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    init = tmp_path_factory.mktemp("group") / "init"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.torch.stability.step_rank", str(init), str(rank), "2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"),
-        )
-        for rank in range(2)
-    ]
-    found = []
-    try:
-        for process in ranks:
-            out, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err
-            found.append(json.loads(out))
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    return found
+def answers(ranks: Launch, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("group")
+    return [json.loads(out) for out in ranks("tests.torch.stability.step_rank", folder, 2)]
 
 
 def test_every_rank_decides_the_same(answers: list[dict[str, Any]]) -> None:
