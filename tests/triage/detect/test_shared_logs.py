@@ -15,8 +15,8 @@ from dataguard.triage.detect import detect
 from dataguard.triage.detect.spikes import Examined, compare_examined, examine
 
 PAIRS = (
-    ("nanogpt_2024-10-20_ScaleUp1B_ad8d7ae5", "nanogpt_2024-10-20_ScaleUp1B_c0078066", 60),
-    ("nanogpt_2024-11-10_ScaleShortcuts_4897c987", "nanogpt_2024-11-14_QuantizedFP4_70a0ada6", 60),
+    ("nanogpt_2024-10-20_ScaleUp1B_ad8d7ae5", "nanogpt_2024-10-20_ScaleUp1B_c0078066", 33),
+    ("nanogpt_2024-11-10_ScaleShortcuts_4897c987", "nanogpt_2024-11-14_QuantizedFP4_70a0ada6", 50),
 )
 
 
