@@ -14,7 +14,7 @@ from dataguard.cli.options import (
     root_option,
     run_argument,
 )
-from dataguard.errors import AnswerNo, UsageError
+from dataguard.errors import AnswerNo, UsageError, WriteFailed
 
 __all__ = ["triage"]
 
@@ -82,7 +82,8 @@ def triage(
     Prints the six steps of the checklist, the verdict with what speaks for and against it, and the response: checkpoint
     to resume from, what to skip, what to quarantine, what to change; each as the command to type.
 
-    Ends with 1 where nothing was logged, so that nothing could be looked at, and with --fail as said there.
+    Ends with 1 where nothing could be looked at (nothing was logged, or not of that step), with 4 where the journal
+    could not take what was decided, and with --fail as said there.
 
     Examples: dataguard triage RUN --step 9000 --evidence node7=dmesg.txt; dataguard triage RUN --apply --dry-run
     """
@@ -94,7 +95,7 @@ def triage(
     from dataguard.triage.evidence.machine_logs import read_machine_logs
     from dataguard.triage.preflight import preflight
     from dataguard.triage.respond import apply_response
-    from dataguard.triage.triage import event_in_question
+    from dataguard.triage.triage import NOTHING_CHECKED, event_in_question
     from dataguard.triage.triage import triage as answered
 
     if dry_run and not apply_:
@@ -103,7 +104,8 @@ def triage(
     specs = [part for text in evidence for part in text.split(",") if part]
     machine_logs = read_machine_logs(specs) if specs else None
     places = {name: str(path) for name, path in roots.items()} or None
-    failing = [f"{point.name}: {point.reason}" for point in preflight(opened).points if point.state == "fail"]
+    points = preflight(opened)
+    failing = [f"{point.name}: {point.reason}" for point in points.points if point.state == "fail"]
 
     if experiment is not None:
         from dataguard.torch.experiment import run_experiment
@@ -122,12 +124,18 @@ def triage(
         roots=places,
         checkpoints=checkpoints,
         failing_points=failing,
+        num_points_not_known=points.num_not_known,
         note=note and not dry_run,
     )
-    if apply_:
-        answer = msgspec.structs.replace(answer, applied=apply_response(opened, answer.response, dry_run=dry_run))
-    output.answer(answer, render_triage, json=as_json)
-    if answer.steps is None:
+    try:
+        if apply_:
+            answer = msgspec.structs.replace(answer, applied=apply_response(opened, answer.response, dry_run=dry_run))
+    finally:
+        # Whatever cannot be written: what was found is said.
+        output.answer(answer, render_triage, json=as_json)
+    if answer.not_noted is not None:
+        raise WriteFailed(f"what was decided is not in the journal: {answer.not_noted}")
+    if answer.diagnosis.rule == NOTHING_CHECKED:
         return AnswerNo.exit_code
     harmless = answer.diagnosis.verdict in (Verdict.NO_INCIDENT, Verdict.PLANNED_CHANGE)
     return AnswerNo.exit_code if fail and not harmless else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from dataguard.core.evidence import Verdict
 from dataguard.report.tables import table
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _places(localised: Localised) -> Iterator[str | Table]:
             right=("rank", "step", "loss", "z", "gradient norm", "z of it", "outlying samples"),
             title="ranks, worst first",
         )  # fmt: skip
-    if localised.samples:
+    if any(each.outlying or each.signals or each.loss_z is not None for each in localised.samples):
         yield table(
             ("step", "rank", "microbatch", "slot", "shard", "row", "loss", "z", "signals", "why"),
             (
@@ -123,25 +124,33 @@ def _places(localised: Localised) -> Iterator[str | Table]:
             right=("samples", "expected", "outlying", "p", "steps it was in", "of these odd"),
             title="shards and sources",
         )  # fmt: skip
-    yield from localised.texts
+    # Tables show shards and sources, and the checklist what is said of the data.
+    yield from (text for text in localised.texts if not text.startswith(("data:", "shard ", "source ")))
     yield from (f"note: {note}" for note in localised.notes)
 
 
 def _verdict(answer: TriageAnswer) -> Iterator[str]:
     diagnosis = answer.diagnosis
     yield f"verdict: {diagnosis.verdict}. {diagnosis.summary}"
+    if answer.event is None and not any(diagnosis.scores.values()):
+        return
+    missing: dict[str, list[str]] = {}
     for name, score in sorted(diagnosis.scores.items(), key=lambda each: -each[1]):
         yield f"  {name} {score:+d}"
         yield from (f"    for: {text}" for text in diagnosis.for_.get(name, ()))
         yield from (f"    against: {text}" for text in diagnosis.against.get(name, ()))
-        yield from (f"    missing: {text}" for text in diagnosis.missing.get(name, ()))
+        for text in diagnosis.missing.get(name, ()):
+            missing.setdefault(text, []).append(name)
+    yield from (f"  missing, of {', '.join(names)}: {text}" for text, names in missing.items())
     following = diagnosis.next_check
-    if following is not None:
+    if following is not None and diagnosis.verdict not in (Verdict.NO_INCIDENT, Verdict.PLANNED_CHANGE):
         yield f"next cheapest check: {following.name.replace('_', ' ')} ({following.cost.text}): {following.how}"
 
 
 def _response(response: Response) -> Iterator[str]:
-    if response.nothing:
+    if response.nothing and response.verdict is Verdict.INCONCLUSIVE:
+        yield "response: nothing yet, for the verdict is inconclusive"
+    elif response.nothing:
         yield "response: nothing is to be done"
     else:
         yield "response:"
@@ -161,8 +170,6 @@ def _response(response: Response) -> Iterator[str]:
         yield f"  $ {command.text}    # {command.why}"
     if response.retention:
         yield f"  {response.retention}"
-    if response.next_check:
-        yield f"  next: {response.next_check}"
     if response.exports is not None and response.skip is not None:
         exports = response.exports
         yield f"  for Megatron-LM: {exports.megatron_lm}"

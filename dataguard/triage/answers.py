@@ -122,3 +122,5 @@ class TriageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--apply`` wrote; None without it."""
     checklist: tuple[ChecklistStep, ...]
     notes: tuple[str, ...]
+    not_noted: str | None = None
+    """Why what was decided does not stand in the journal; None where it does, or was not meant to."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dataguard.core.evidence import Evidence, Finite, GradNorm, HardwareLog, RankPattern, Replay, Told, Verdict
-from dataguard.core.spikes import SpikeEvent
+from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.triage.answers import ChecklistStep, ExperimentShown
 from dataguard.triage.diagnose import Diagnosis
 from dataguard.triage.localise import Localised
@@ -72,6 +72,7 @@ def walk(
     val_loss_logged: bool,
     applied: Sequence[str],
     failing_points: Sequence[str],
+    num_points_not_known: int | None = None,
 ) -> tuple[ChecklistStep, ...]:
     """All six steps.
 
@@ -87,14 +88,18 @@ def walk(
         What of the response stands in the journal already.
     failing_points
         Points of the hardening list that fail for this run.
+    num_points_not_known
+        How many of them nobody can tell; None where nobody looked at the list.
     """
     return (
         _ground_truth(event, evidence, world_size=world_size, val_loss_logged=val_loss_logged).shown(1),
-        _category(event, evidence).shown(2),
+        _category(event, evidence, is_rate_logged=learning_rate is not None).shown(2),
         _isolated(event, evidence, experiments).shown(3),
-        _root_cause(evidence, localised, learning_rate).shown(4, f"{diagnosis.verdict}: {diagnosis.summary}"),
+        _root_cause(event, evidence, localised, learning_rate, diagnosis).shown(
+            4, f"{diagnosis.verdict}: {diagnosis.summary}"
+        ),
         _mitigated(response, applied).shown(5),
-        _prevented(diagnosis, localised, failing_points).shown(6),
+        _prevented(diagnosis, localised, failing_points, num_points_not_known).shown(6),
     )
 
 
@@ -109,9 +114,12 @@ def _ground_truth(
         size = "" if event.size_nats is None else f" of {event.size_nats:+.3g} nats"
         sigmas = "" if event.sigmas is None else f" ({event.sigmas:.3g} robust sigmas)"
         step.say(f"{event.event_class} in steps {event.start:,}:{event.stop:,}{size}{sigmas}")
+        ratio = event.grad_norm_ratio
         step.ask(
-            event.grad_norm_ratio is not None,
-            f"gradient norm {event.grad_norm_ratio or 0:.3g} times its baseline",
+            ratio is not None or evidence.grad_norm is not GradNorm.UNKNOWN,
+            f"gradient norm: {evidence.grad_norm.replace('_', ' ')}"
+            if ratio is None
+            else f"gradient norm {ratio:.3g} times its baseline",
             "gradient norm at the event: log it (Monitor.log(step, grad_norm=...))",
             texts.get("grad_norm", ()),
         )
@@ -119,13 +127,17 @@ def _ground_truth(
         step.say("there is one rank")
     else:
         _ask_ranks(step, evidence)
+    if event is None:
+        return step
+    where = "nowhere" if evidence.finite is Finite.EVERYWHERE else evidence.finite.replace("_", " ")
+    is_fault = event.event_class is EventClass.HARD_FAULT
     step.ask(
-        evidence.finite is not Finite.UNKNOWN,
-        f"NaN or infinity: {'nowhere' if evidence.finite is Finite.EVERYWHERE else evidence.finite.replace('_', ' ')}",
+        evidence.finite is not Finite.UNKNOWN or (world_size == 1 and is_fault),
+        "the one rank is not finite" if world_size == 1 and is_fault else f"NaN or infinity: {where}",
         "whether NaN or infinity stood on any rank before the reduction",
         texts.get("finite", ()),
     )
-    if event is not None and not val_loss_logged:
+    if not val_loss_logged:
         step.missing.append("a validation loss near the event: log val_loss, or evaluate a named stream")
     return step
 
@@ -139,34 +151,44 @@ def _ask_ranks(step: _Step, evidence: Evidence) -> None:
     )
 
 
-def _category(event: SpikeEvent | None, evidence: Evidence) -> _Step:
+def _category(event: SpikeEvent | None, evidence: Evidence, *, is_rate_logged: bool) -> _Step:
     step = _Step()
     texts = evidence.texts
     if event is not None:
-        step.say(_CATEGORIES.get(evidence.grad_norm, "the gradient norm says nothing"))
+        ordinary = evidence.grad_norm is GradNorm.ORDINARY
+        if ordinary and event.event_class not in _BATCHES:
+            step.say("the gradient norm is what it was before")
+        else:
+            step.say(_CATEGORIES.get(evidence.grad_norm, "the gradient norm says nothing"))
     step.ask(
         evidence.planned_change is not Told.UNKNOWN,
         "it begins at a planned change" if evidence.planned_change is Told.YES else "no planned change is near",
         "planned changes: describe the trainer's (Monitor.describe)",
         texts.get("planned_change", ()),
     )
+    if event is None and evidence.hardware_log is HardwareLog.NOT_GIVEN:
+        return step  # nobody needs traces and logs to explain what there is not
     step.ask(
         evidence.optimizer is not Told.UNKNOWN,
         "signs of the optimizer or the schedule"
         if evidence.optimizer is Told.YES
         else "no sign of the optimizer or the schedule",
-        "traces of the optimizer: log lr, and watch the model (Monitor.watch)",
+        f"traces of the optimizer: {'' if is_rate_logged else 'log lr, and '}watch the model (Monitor.watch)",
         texts.get("optimizer", ()),
     )
     step.ask(
         evidence.hardware_log is not HardwareLog.NOT_GIVEN,
         f"logs of the machines: {evidence.hardware_log.replace('_', ' ')}",
-        "logs of the machines: --evidence HOST=dmesg.txt",
+        "logs of the machines"
+        + (" that cover the event" if "hardware_log" in texts else "")
+        + ": --evidence HOST=dmesg.txt",
         texts.get("hardware_log", ()),
     )
     return step
 
 
+_BATCHES = (EventClass.HARD_BATCH, EventClass.TRANSIENT_SPIKE, EventClass.LOSS_DIP)
+"""Events of which an ordinary gradient norm says that one batch may do it."""
 _CATEGORIES = {
     GradNorm.ORDINARY: "the loss stands out and the gradient norm does not: an anomalous batch",
     GradNorm.BURST: "the gradient norm bursts with it: amplified by the optimizer",
@@ -202,17 +224,29 @@ def _isolated(event: SpikeEvent | None, evidence: Evidence, experiments: Sequenc
     return step
 
 
-def _root_cause(evidence: Evidence, localised: Localised | None, learning_rate: float | None) -> _Step:
+def _root_cause(
+    event: SpikeEvent | None,
+    evidence: Evidence,
+    localised: Localised | None,
+    learning_rate: float | None,
+    diagnosis: Diagnosis,
+) -> _Step:
     step = _Step()
+    if event is None and localised is None:
+        if diagnosis.verdict is not Verdict.INCONCLUSIVE:
+            step.say("there is nothing to explain")
+        return step
     step.ask(
         evidence.data is not Told.UNKNOWN,
         "samples stand out" if evidence.data is Told.YES else "no sample stands out",
-        "what the samples hold: their shards must be readable",
+        "whether samples stand out" if evidence.texts.get("data") else "what the samples hold",
         evidence.texts.get("data", ()),
     )
     if localised is not None:
         shards = [share.name for share in localised.shards if share.stands_out]
         step.say(f"shards: {', '.join(shards[:3]) or 'none stands out'}")
+    if event is None:
+        return step
     step.ask(
         evidence.number_type is not Told.UNKNOWN,
         "it goes away in float32" if evidence.number_type is Told.YES else "it is the same in float32",
@@ -225,8 +259,8 @@ def _root_cause(evidence: Evidence, localised: Localised | None, learning_rate: 
 
 def _mitigated(response: Response, applied: Sequence[str]) -> _Step:
     step = _Step()
-    if response.next_check:
-        step.missing.append(f"nothing yet, for the verdict is {response.verdict}; next: {response.next_check}")
+    if response.verdict is Verdict.INCONCLUSIVE:
+        step.missing.append("nothing yet, for the verdict is inconclusive: the next check comes first")
     elif response.nothing:
         step.say("nothing is to be done")
     for text in applied:
@@ -237,7 +271,9 @@ def _mitigated(response: Response, applied: Sequence[str]) -> _Step:
     return step
 
 
-def _prevented(diagnosis: Diagnosis, localised: Localised | None, failing_points: Sequence[str]) -> _Step:
+def _prevented(
+    diagnosis: Diagnosis, localised: Localised | None, failing_points: Sequence[str], num_not_known: int | None
+) -> _Step:
     step = _Step()
     if diagnosis.verdict in (Verdict.BAD_DATA, Verdict.HARD_BATCH, Verdict.DATA_AND_STATE) and localised is not None:
         names = [signal.signal for signal in localised.signals if signal.stands_out]
@@ -245,6 +281,10 @@ def _prevented(diagnosis: Diagnosis, localised: Localised | None, failing_points
             step.missing.append(f"a rule of the policy for {', '.join(names[:3])} (dataguard policy init)")
     for point in failing_points:
         step.missing.append(f"hardening list: {point}")
-    if not step.missing:
+    if num_not_known is None:
+        step.missing.append("the hardening list: dataguard preflight RUN")
+    elif not failing_points:
         step.answers.append("nothing that is known fails the hardening list")
+    if num_not_known:
+        step.missing.append(f"{num_not_known} points of the hardening list are not known: dataguard preflight RUN")
     return step

@@ -7,22 +7,27 @@ lineage counts. Ranks are read one after the other, so memory grows with steps a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.errors import NotInRun
 from dataguard.run.logs import TrainingLog
-from dataguard.run.logs.log import Points
+from dataguard.run.logs.log import LogProblem, Points
 from dataguard.run.logs.recorded import log_of_run
 from dataguard.run.run import Run
-from dataguard.run.telemetry_reading import telemetry_ranks
+from dataguard.run.telemetry_reading import telemetry_of_lineage, telemetry_ranks
 
-__all__ = ["OVER_RANKS", "curve_of_run", "ranks_that_logged"]
+__all__ = ["OVER_RANKS", "curve_of_run", "log_of_lowest", "ranks_that_logged"]
 
 OVER_RANKS = ("loss", "grad_norm")
 """Names that are taken over all ranks."""
+
+_Series: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+"""Labels of steps, values, and unix seconds (NaN where not known)."""
 
 
 def ranks_that_logged(run: Run, attempt: int | None = None) -> tuple[int, ...]:
@@ -44,34 +49,67 @@ def curve_of_run(run: Run, attempt: int | None = None) -> TrainingLog:
     ranks = ranks_that_logged(run, attempt)
     if not ranks:
         raise NotInRun(f"no rank of {run.path} logged anything", todo="log with Monitor, or telemetry import RUN FILE")
-    first = log_of_run(run, attempt=attempt, rank=ranks[0])
-    others = []
-    for rank in ranks[1:]:
+    lowest, first = log_of_lowest(run, attempt, ranks)
+    torn: list[str] = []
+    others = [_over_of(run, attempt, rank, torn) for rank in ranks if rank > lowest]
+    over = _over(first, [each for each in others if each])
+    if torn:
+        over = replace(
+            over, problems=(*over.problems, LogProblem(kind="torn", count=len(torn), first_line=None, text=torn[0]))
+        )
+    return over
+
+
+def log_of_lowest(run: Run, attempt: int | None, ranks: Iterable[int]) -> tuple[int, TrainingLog]:
+    """The lowest rank that logged anything that is live on a lineage, with all its names.
+
+    Raises
+    ------
+    NotInRun
+        None of them did.
+    RunDamaged
+        Telemetry cannot be trusted.
+    """
+    for rank in ranks:
         try:
-            others.append(log_of_run(run, attempt=attempt, rank=rank, names=OVER_RANKS))
+            return rank, log_of_run(run, attempt=attempt, rank=rank)
         except NotInRun:
-            continue  # it logged other names alone
-    return _over(first, others)
+            continue  # what it logged, a later attempt delivered again
+    raise NotInRun(f"no rank of {run.path} logged anything", todo="log with Monitor, or telemetry import RUN FILE")
 
 
-def _over(first: TrainingLog, others: list[TrainingLog]) -> TrainingLog:
-    """One log of several of one row a step each."""
+def _over_of(run: Run, attempt: int | None, rank: int, torn: list[str]) -> dict[str, _Series]:
+    """Of one rank what is taken over all, by name: labels, values and times; without rows made one by one."""
+    rows = telemetry_of_lineage(run, attempt, ranks=[rank], names=OVER_RANKS, torn=torn)
+    found = {}
+    for name in OVER_RANKS:
+        own = rows[(rows["slot"] < 0) & (rows["name"] == name.encode())]
+        if len(own):
+            # Rows come in order of step, those of one step as logged: the later counts.
+            own = own[np.append(own["step"][1:] != own["step"][:-1], True)]
+            times = np.where(own["time"] > 0, own["time"] / 1e9, np.nan)
+            found[name] = (own["step"].astype(np.int64) + run.first_label, own["value"].astype(np.float64), times)
+    return found
+
+
+def _over(first: TrainingLog, others: list[dict[str, _Series]]) -> TrainingLog:
+    """One log of the lowest rank's, and of what the others logged of the names that are taken over all."""
     if not others:
         return first
-    logs = [first, *others]
-    steps = np.unique(np.concatenate([log.steps for log in logs]))
+    series = [each for other in others for each in other.values()]
+    steps = np.unique(np.concatenate([first.steps, *(each[0] for each in series)]))
     points = {name: _moved(each, first.steps, steps) for name, each in first.points.items() if name not in OVER_RANKS}
     for name in OVER_RANKS:
-        found = [log for log in logs if name in log.points]
+        found = [first.series(name)] if name in first.points else []
+        found += [other[name][:2] for other in others if name in other]
         if found:
-            points[name] = _joined([log.series(name) for log in found], steps, mean=name == "loss")
+            points[name] = _joined(found, steps, mean=name == "loss")
     times = np.full(len(steps), np.nan)
-    for log in reversed(logs):
-        known = ~np.isnan(log.times)
-        times[np.searchsorted(steps, log.steps[known])] = log.times[known]
+    for own, when in [*((each[0], each[2]) for each in reversed(series)), (first.steps, first.times)]:
+        known = ~np.isnan(when)
+        times[np.searchsorted(steps, own[known])] = when[known]
     ordered = {name: points[name] for name in (*OVER_RANKS, *points) if name in points}
-    problems = tuple(problem for log in logs for problem in log.problems)
-    return replace(first, steps=steps, points=ordered, times=times, problems=problems)
+    return replace(first, steps=steps, points=ordered, times=times)
 
 
 def _moved(points: Points, old: NDArray[np.int64], new: NDArray[np.int64]) -> Points:

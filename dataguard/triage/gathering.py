@@ -7,20 +7,22 @@ the newest comparison.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dataguard.core.evidence import Evidence, RankPattern, Replay, Told
+from dataguard.core.evidence import Evidence, Finite, RankPattern, Replay, Told
 from dataguard.core.spikes import SpikeEvent
 from dataguard.run.events import CanaryCompared, ExperimentDone
 from dataguard.run.journal import Entry
 from dataguard.run.notes import noted
+from dataguard.run.places import hosts_of
 from dataguard.triage.choosing import reaches
-from dataguard.triage.evidence import finite_of, optimizer_signs, planned_change
+from dataguard.triage.evidence import finite_of, planned_change
 from dataguard.triage.evidence.lines import MachineLogs
 from dataguard.triage.evidence.matching import match
+from dataguard.triage.evidence.optimizer import OptimizerSign, SignKind, signs_found
 from dataguard.triage.grad_norm import grad_norm_of
 from dataguard.triage.localise import Localised
 from dataguard.triage.looked import Looked, rows_around
@@ -40,11 +42,13 @@ class Gathered:
     experiments: tuple[tuple[Entry, ExperimentDone], ...]
     canaries: tuple[tuple[Entry, CanaryCompared], ...]
     signs: dict[Sign, str]
-    """What an experiment says of the configuration, in the words of the response."""
+    """What traces and an experiment say of the configuration, in the words of the response."""
     odd_rank: int | None
     """The one rank that stands out, where there is one."""
     odd_hosts: tuple[str, ...]
     """Machines that a canary or that rank points to."""
+    world_size: int | None
+    """Of the attempt that delivered the event's peak (without one: of the leaf); None where none has begun."""
 
 
 def gather(
@@ -55,12 +59,18 @@ def gather(
     canaries = canaries_of(looked)
     texts: dict[str, tuple[str, ...]] = {}
     evidence = Evidence(event=None if event is None else event.event_class)
+    owner = _owner(looked, event)
+    world_size = None if owner is None else looked.run.begun(owner, looked.read).world_size
+    places = {} if owner is None else hosts_of(looked.run.layout, owner)
 
     if event is not None:
-        rows = rows_around(looked, event)
+        rows, left_out = rows_around(looked, event)
         label = looked.run.first_label
-        world_size = None if looked.leaf is None else looked.run.begun(looked.leaf, looked.read).world_size
         finite, nonfinite_rank, texts["finite"] = finite_of(rows, event, first_label=label, world_size=world_size)
+        if finite is Finite.ONE_RANK and world_size == 1:
+            # It would point to a device among others, and there are none.
+            finite, nonfinite_rank = Finite.UNKNOWN, None
+        texts["finite"] += () if left_out is None else (left_out,)
         evidence = replace(evidence, finite=finite)
         if looked.curve is not None:
             grad_norm, texts["grad_norm"] = grad_norm_of(looked.curve, rows, event, looked.events, first_label=label)
@@ -71,9 +81,11 @@ def gather(
         looked.run if looked.leaf is not None else None, event, looked.facts, looked.detection, attempt=looked.leaf
     )
     evidence = replace(evidence, planned_change=planned)
+    signs: tuple[OptimizerSign, ...] = ()
     if event is not None and looked.traces is not None:
-        signs, texts["optimizer"] = optimizer_signs(looked.traces, event, looked.events, looked.facts)
-        evidence = replace(evidence, optimizer=signs)
+        told, signs, quiet = signs_found(looked.traces, event, looked.events, looked.facts)
+        texts["optimizer"] = tuple(sign.text for sign in signs) or quiet
+        evidence = replace(evidence, optimizer=told)
     if localised is not None:
         # Their first words say what they are about; what stands out in detail is listed with the places.
         texts["ranks"] = tuple(text for text in localised.texts if text.startswith("rank"))
@@ -93,10 +105,15 @@ def gather(
         texts["canary"] = (compared.summary,)
         evidence = replace(evidence, canary=compared.differs)
     odd_rank = _odd_rank(event, localised, nonfinite_rank)
-    hosts = _odd_hosts(looked, canaries, odd_rank)
+    hosts = _odd_hosts(places, canaries, odd_rank)
     if machine_logs is not None:
         start, stop = _window(looked, event)
-        found, texts["hardware_log"] = match(machine_logs, start_time=start, stop_time=stop, hosts=hosts)
+        where = hosts or _only_host(places, world_size)
+        devices = _devices_per_host(places, where)
+        found, told_by_logs = match(
+            machine_logs, start_time=start, stop_time=stop, hosts=where, devices_per_host=devices
+        )
+        texts["hardware_log"] = (*told_by_logs, *_of_devices(devices, told_by_logs))
         evidence = replace(evidence, hardware_log=found)
     if event is not None and looked.leaf is not None:
         mitigated, texts["mitigation"] = mitigation_of(looked.run, looked.read, looked.leaf, event)
@@ -105,10 +122,36 @@ def gather(
         evidence=replace(evidence, texts={name: said for name, said in texts.items() if said}),
         experiments=experiments,
         canaries=canaries,
-        signs={Sign.NUMBER_TYPE: texts["number_type"][0]} if evidence.number_type is Told.YES else {},
+        signs=_signs(signs, texts["number_type"][0] if evidence.number_type is Told.YES else None),
         odd_rank=odd_rank,
         odd_hosts=hosts,
+        world_size=world_size,
     )
+
+
+_ANSWERED = {
+    SignKind.REPEATED: Sign.RECURRING,
+    SignKind.GROWING: Sign.RECURRING,
+    SignKind.CLIMBING_ATTENTION_LOGITS: Sign.RISING_ATTENTION_LOGITS,
+    SignKind.CLIMBING_LOG_Z: Sign.RISING_OUTPUT_LOGITS,
+    SignKind.CLIMBING_GRAD_NORM: Sign.RISING_GRAD_NORM,
+    SignKind.EPSILON_FLOOR: Sign.EPSILON_FLOOR,
+    SignKind.NEAR_PEAK: Sign.END_OF_WARMUP,
+    SignKind.SHORT_WARMUP: Sign.SHORT_WARMUP,
+}
+"""What the response calls a sign. An update ratio says that a block moves in one direction and not by which fault."""
+
+
+def _signs(found: Sequence[OptimizerSign], number_type: str | None) -> dict[Sign, str]:
+    """Signs of the configuration, the first text of each kind and how many more there are."""
+    texts: dict[Sign, list[str]] = {} if number_type is None else {Sign.NUMBER_TYPE: [number_type]}
+    for each in found:
+        if each.kind in _ANSWERED:
+            texts.setdefault(_ANSWERED[each.kind], []).append(each.text)
+    return {
+        sign: said[0] + (f" (and {len(said) - 1:,} more like it)" if len(said) > 1 else "")
+        for sign, said in texts.items()
+    }
 
 
 def experiments_of(looked: Looked, event: SpikeEvent | None) -> tuple[tuple[Entry, ExperimentDone], ...]:
@@ -151,13 +194,42 @@ def _odd_rank(event: SpikeEvent | None, localised: Localised | None, nonfinite_r
 
 
 def _odd_hosts(
-    looked: Looked, canaries: Sequence[tuple[Entry, CanaryCompared]], odd_rank: int | None
+    places: Mapping[int, str], canaries: Sequence[tuple[Entry, CanaryCompared]], odd_rank: int | None
 ) -> tuple[str, ...]:
     """Machines that the newest canary or the odd rank points to."""
     hosts = [place.partition("/")[0] for _, each in canaries[-1:] if each.differs is Told.YES for place in each.odd]
-    if odd_rank is not None and odd_rank in looked.hosts:
-        hosts.append(looked.hosts[odd_rank])
+    if odd_rank is not None and odd_rank in places:
+        hosts.append(places[odd_rank])
     return tuple(dict.fromkeys(hosts))
+
+
+def _owner(looked: Looked, event: SpikeEvent | None) -> int | None:
+    """The attempt that delivered the event's peak: its ranks and machines are those to ask."""
+    if looked.leaf is None or event is None:
+        return looked.leaf
+    chain = looked.run.attempts(looked.read).lineage(looked.leaf)
+    peak = looked.run.step(event.peak)
+    return next((each.number for each in reversed(chain) if each.fork_step <= peak), chain[0].number)
+
+
+def _only_host(places: Mapping[int, str], world_size: int | None) -> tuple[str, ...]:
+    """The machine that all ranks ran on, where it is one and each said so: whatever happened, it happened there."""
+    hosts = tuple(dict.fromkeys(places.values()))
+    return hosts if len(hosts) == 1 and len(places) == world_size else ()
+
+
+def _devices_per_host(places: Mapping[int, str], hosts: Sequence[str]) -> int | None:
+    """The most ranks that ran on one of these machines, which has a device for each or more; None where not known."""
+    ranks = [sum(host == each for each in places.values()) for host in hosts]
+    return max(ranks, default=0) or None
+
+
+def _of_devices(devices: int | None, texts: Sequence[str]) -> tuple[str, ...]:
+    """What the chance was computed with, where one was."""
+    if devices is None or not any("unrelated event" in text for text in texts):
+        return ()
+    several = "one rank" if devices == 1 else f"{devices:,} ranks"
+    return (f"with a device for each of {several} that ran there: with more devices it is higher",)
 
 
 def _window(looked: Looked, event: SpikeEvent | None) -> tuple[float | None, float | None]:

@@ -16,22 +16,21 @@ from dataguard.core.trainer import TrainerFacts
 from dataguard.errors import NotInRun
 from dataguard.run.journal import JournalRead
 from dataguard.run.logs import TrainingLog
-from dataguard.run.logs.recorded import log_of_run
 from dataguard.run.places import hosts_of
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
-from dataguard.triage.curve import curve_of_run, ranks_that_logged
+from dataguard.triage.curve import curve_of_run, log_of_lowest, ranks_that_logged
 from dataguard.triage.detect import ChangePoint, Detection, detect
 from dataguard.triage.evidence import planned_steps
 from dataguard.triage.respond import facts_of
-from dataguard.triage.silence import Silence, silence_of
+from dataguard.triage.silence import Silence, silence_of, unclosed_ranks
 
 __all__ = ["Looked", "look", "rows_around"]
 
 _NEWEST = 4096
-"""Steps whose rows of all ranks tell the pace, and who stopped first."""
+"""Steps of one rank that tell the pace."""
 _AROUND = 64
-"""Steps before and after an event whose rows of all ranks are read."""
+"""Steps before and after an event whose rows of all ranks are read, and steps at a time of an event that is longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +93,7 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
     notes: list[str] = []
     try:
         curve = curve_of_run(run, attempt=leaf)
+        rank, traces = log_of_lowest(run, leaf, ranks_that_logged(run, leaf))
     except NotInRun as error:
         notes.append(f"nothing was logged: {error.todo}" if error.todo else "nothing was logged")
         return Looked(
@@ -101,16 +101,17 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
             hosts=hosts_of(run.layout, leaf), notes=tuple(notes),
         )  # fmt: skip
     detection = detect(curve, changes=changes)
-    newest = run.step(int(curve.steps[-1]))
-    rows = telemetry_of_lineage(run, leaf, steps=(max(0, newest - _NEWEST), newest + 2))
-    silence = silence_of(run, leaf, rows, now_seconds=now_seconds) if leaf == tree.newest else None
+    silence = None
+    if leaf == tree.newest and unclosed_ranks(run.layout, leaf):
+        rows = _newest_rows(run, leaf, rank, run.step(int(curve.steps[-1])))
+        silence = silence_of(run, leaf, rows, now_seconds=now_seconds)
     return Looked(
         run=run,
         read=read,
         leaf=leaf,
         facts=facts,
         curve=curve,
-        traces=log_of_run(run, attempt=leaf, rank=ranks_that_logged(run, leaf)[0]),
+        traces=traces,
         detection=detection,
         silence=silence,
         hosts=hosts_of(run.layout, leaf),
@@ -118,12 +119,33 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
     )
 
 
-def rows_around(looked: Looked, event: SpikeEvent) -> NDArray[np.void]:
-    """TELEMETRY_ROW of all ranks in the steps of an event and `_AROUND` before and after it."""
+def rows_around(looked: Looked, event: SpikeEvent) -> tuple[NDArray[np.void], str | None]:
+    """TELEMETRY_ROW of all ranks in the steps of an event and `_AROUND` before and after it.
+
+    An event may last as long as the run, on any number of ranks: of one that is longer, its begin and its peak are
+    read, each with `_AROUND` steps before and after, and a text says so.
+    """
     run = looked.run
-    first = event.start if event.onset is None else min(event.onset, event.start)
-    start = max(0, run.step(first) - _AROUND)
-    return telemetry_of_lineage(run, looked.leaf, steps=(start, run.step(event.stop - 1) + 1 + _AROUND))
+    begin = run.step(event.start if event.onset is None else min(event.onset, event.start))
+    stop, peak = run.step(event.stop - 1) + 1, run.step(event.peak)
+    if stop - begin <= 4 * _AROUND:
+        return telemetry_of_lineage(run, looked.leaf, steps=(max(0, begin - _AROUND), stop + _AROUND)), None
+    first = (max(0, begin - _AROUND), begin + _AROUND)
+    second = (max(first[1], peak - _AROUND), peak + _AROUND)
+    spans = [first, second] if second[0] < second[1] else [first]
+    rows = np.concatenate([telemetry_of_lineage(run, looked.leaf, steps=span) for span in spans])
+    read = " and ".join(f"{run.label(span[0]):,}:{run.label(span[1]):,}" for span in spans)
+    return rows, f"of {stop - begin:,} steps, what ranks logged was read in {read}"
+
+
+def _newest_rows(run: Run, leaf: int, rank: int, newest: int) -> NDArray[np.void]:
+    """What tells the pace and who stopped first: many steps of one rank, and the last few of all."""
+    recent = max(0, newest - _AROUND)
+    parts = [
+        telemetry_of_lineage(run, leaf, ranks=[rank], steps=(max(0, newest - _NEWEST), recent)) if recent else None,
+        telemetry_of_lineage(run, leaf, steps=(recent, newest + 2)),
+    ]
+    return np.concatenate([part for part in parts if part is not None])
 
 
 def _nothing(run: Run, read: JournalRead) -> Looked:

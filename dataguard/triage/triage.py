@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from dataguard.core.evidence import Verdict
 from dataguard.core.spikes import EventClass, SpikeEvent
+from dataguard.errors import RunDamaged, WriteFailed
 from dataguard.run.clock import unix_seconds
 from dataguard.run.run import Run
 from dataguard.triage.answers import (
@@ -29,6 +32,7 @@ from dataguard.triage.answers import (
 )
 from dataguard.triage.checklist import walk
 from dataguard.triage.choosing import chosen, nearest
+from dataguard.triage.detect import DetectorSettings
 from dataguard.triage.diagnose import Costs, Diagnosis, diagnose
 from dataguard.triage.diagnose.signs import FACTS
 from dataguard.triage.evidence.lines import MachineLogs
@@ -38,9 +42,12 @@ from dataguard.triage.looked import Looked, look
 from dataguard.triage.recording import record
 from dataguard.triage.respond import Response, Suspect, plan_response
 from dataguard.triage.respond.checkpoints import retained
+from dataguard.triage.respond.shell import quote
 
-__all__ = ["event_in_question", "triage"]
+__all__ = ["NOTHING_CHECKED", "event_in_question", "triage"]
 
+NOTHING_CHECKED = "nothing_checked"
+"""Rule of a diagnosis that no event could have changed, since nothing was there to look at."""
 _MOST_ROWS = 8
 """Rows that score badly are withheld one by one, so many at most; the answer lists more."""
 
@@ -54,6 +61,7 @@ def triage(
     roots: Mapping[str, str] | None = None,
     checkpoints: Iterable[tuple[int, str]] | None = None,
     failing_points: Sequence[str] = (),
+    num_points_not_known: int | None = None,
     by: str | None = None,
     note: bool = True,
     now_seconds: float | None = None,
@@ -74,10 +82,13 @@ def triage(
         (first untrained step in the trainer's labels, path) of those that are there; default what the journal notes.
     failing_points
         Points of the hardening list that fail (`dataguard.triage.preflight`), for the last step of the checklist.
+    num_points_not_known
+        How many of them nobody can tell; None where nobody looked at the list.
     by
         Who asks, for the journal.
     note
-        Write what was found and decided into the journal, unless it stands there already.
+        Write what was found and decided into the journal, unless it stands there already. Where that fails, the answer
+        is given all the same, and says so (`not_noted`).
     now_seconds
         Unix second of the look; default now. It tells whether an attempt has fallen silent.
 
@@ -87,8 +98,6 @@ def triage(
         There is no such attempt, or no such step on its lineage.
     RunDamaged
         Journal or telemetry cannot be trusted.
-    WriteFailed
-        The journal could not be written.
     """
     looked = look(run, attempt, now_seconds=unix_seconds() if now_seconds is None else now_seconds)
     notes = list(looked.notes)
@@ -101,7 +110,7 @@ def triage(
     gathered = gather(looked, event, localised, machine_logs)
     given = None if checkpoints is None else [(run.step(label), path) for label, path in checkpoints]
     costs = _costs(looked, event, given)
-    diagnosis = diagnose(gathered.evidence, costs=costs)
+    diagnosis = _nothing_checked(diagnose(gathered.evidence, costs=costs), looked, event, step)
     response = plan_response(
         run,
         event,
@@ -149,16 +158,21 @@ def triage(
             experiments=experiments,
             diagnosis=diagnosis,
             response=response,
-            world_size=None if looked.leaf is None else run.begun(looked.leaf, looked.read).world_size,
+            world_size=gathered.world_size,
             learning_rate=_learning_rate(looked, event),
             val_loss_logged=_val_loss_logged(looked, event),
             applied=_applied(response),
             failing_points=failing_points,
+            num_points_not_known=num_points_not_known,
         ),
         notes=tuple(notes),
     )  # fmt: skip
     if note and looked.leaf is not None:
-        record(run, looked.leaf, event, gathered.evidence, diagnosis, by=by)
+        try:
+            record(run, looked.leaf, event, gathered.evidence, diagnosis, by=by)
+        except (RunDamaged, WriteFailed) as error:
+            # What was found is worth more than its note: the answer is given, and says that it stands nowhere.
+            return msgspec.structs.replace(answer, not_noted=str(error))
     return answer
 
 
@@ -243,13 +257,41 @@ def _costs(looked: Looked, event: SpikeEvent | None, given: list[tuple[int, str]
         before = [run.label(each.next_step) for each in there.kept if run.label(each.next_step) <= event.peak]
     hosts = len(set(looked.hosts.values()))
     return Costs(
-        run=str(run.path),
+        run=quote(str(run.path)),
         step=None if event is None else event.peak,
         checkpoint_before=before[-1] if before else None,
         checkpoint_earlier=before[-2] if len(before) > 1 else None,
         step_seconds=looked.step_seconds,
         num_nodes=looked.facts.checkpoints.num_nodes or hosts or None,
     )
+
+
+def _nothing_checked(diagnosis: Diagnosis, looked: Looked, event: SpikeEvent | None, step: int | None) -> Diagnosis:
+    """No incident where nothing could have shown one would be a lie: then nothing is known."""
+    why = None if event is not None else _not_judged(looked, step)
+    if why is None or diagnosis.verdict is not Verdict.NO_INCIDENT:
+        return diagnosis
+    return msgspec.structs.replace(
+        diagnosis, verdict=Verdict.INCONCLUSIVE, rule=NOTHING_CHECKED, summary=why, next_check=None
+    )
+
+
+def _not_judged(looked: Looked, step: int | None) -> str | None:
+    """Why no event could have shown, at a step or anywhere; None where it could."""
+    if looked.curve is None:
+        what = "" if step is None else f" of step {step:,}"
+        return f"nothing was logged{what}: whether the loss misbehaved is not known"
+    if "loss" not in looked.curve.names:
+        return "no loss was logged: whether it misbehaved is not known"
+    steps, _ = looked.curve.series("loss")
+    least = DetectorSettings().num_history
+    if step is not None and step not in steps:
+        return f"no loss was logged of step {step:,}: whether it misbehaved there is not known"
+    num_before = len(steps) if step is None else int((steps < step).sum())
+    if num_before < least:
+        behind = "" if step is None else f" before step {step:,}"
+        return f"{num_before:,} losses were logged{behind}, and of fewer than {least:,} no spike can be told"
+    return None
 
 
 def _no_event_at(step: int, near: SpikeEvent | None, looked: Looked) -> str:

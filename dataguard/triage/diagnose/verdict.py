@@ -244,9 +244,9 @@ def _missing(hypothesis: Hypothesis, evidence: Evidence) -> tuple[str, ...]:
 _MISSING: Mapping[str, str] = {
     "planned_change": "whether a change was planned there",
     "finite": "where NaN or infinity stood, by rank",
-    "ranks": "which ranks stand out: nothing was logged by rank",
+    "ranks": "which ranks stand out",
     "hardware_log": "logs of the machines",
-    "optimizer": "the optimizer's traces: nothing was logged to look at",
+    "optimizer": "what happens inside the model and the optimizer",
     "grad_norm": "the gradient norm",
     "data": "whether the event's samples stand out",
     "canary": "a canary: one batch on two hosts, bitwise",

@@ -12,7 +12,7 @@ from dataguard.triage.evidence.finite import finite_of
 from dataguard.triage.evidence.lines import LogSource, MachineLine, MachineLogs, Meaning
 from dataguard.triage.evidence.machine_logs import read_machine_logs
 from dataguard.triage.evidence.matching import match
-from dataguard.triage.evidence.optimizer import optimizer_signs
+from dataguard.triage.evidence.optimizer import OptimizerSign, SignKind, optimizer_signs, signs_found
 from dataguard.triage.evidence.planned import planned_change, planned_steps
 from dataguard.triage.evidence.xid import xid_meaning
 
@@ -21,11 +21,14 @@ __all__ = [
     "MachineLine",
     "MachineLogs",
     "Meaning",
+    "OptimizerSign",
+    "SignKind",
     "finite_of",
     "match",
     "optimizer_signs",
     "planned_change",
     "planned_steps",
     "read_machine_logs",
+    "signs_found",
     "xid_meaning",
 ]

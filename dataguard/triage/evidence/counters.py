@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from dataguard.triage.evidence.lines import MachineLine, Meaning
 from dataguard.triage.evidence.times import TimeReader
@@ -44,6 +45,8 @@ _GPU = re.compile(r"^(?:gpu|gpu_id|gpuid|index|device|entity|#entity|pci\.bus_id
 _UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _SAMPLE = re.compile(r"^(?P<name>DCGM_FI_\w+)\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)(?:\s+(?P<time>\d+))?\s*$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_MOST_NAME = 200
+"""Characters of a field's name; what is longer is prose."""
 _EMPTY = frozenset({"", "N/A", "[N/A]", "[Not Supported]", "-", "nan"})
 
 
@@ -53,6 +56,11 @@ def counter_of(name: str) -> tuple[Meaning | None, str] | None:
     >>> counter_of("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL")[1], counter_of("DCGM_FI_DEV_GPU_TEMP") is None
     ('uncorrectable ECC errors', True)
     """
+    return _counter_of(name) if len(name) <= _MOST_NAME else None
+
+
+@lru_cache(maxsize=4096)
+def _counter_of(name: str) -> tuple[Meaning | None, str] | None:
     plain = _UNIT.sub("", name.strip()).upper()
     return next(((meaning, what) for pattern, meaning, what in _PATTERNS if pattern.search(plain)), None)
 
@@ -93,6 +101,8 @@ class CounterTable:
         return self._row(row, number)
 
     def _header(self, line: str) -> tuple[list[str], bool] | None:
+        if "," not in line and "#" not in line:
+            return None  # one name alone heads no table
         is_spaced = line.lstrip().startswith("#") and "," not in line
         names = line.split() if is_spaced else [name.strip() for name in line.split(",")]
         is_header = len(names) > 1 and any(counter_of(name) for name in names) and not _SAMPLE.match(line)

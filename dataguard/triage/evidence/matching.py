@@ -47,9 +47,11 @@ def match(
         Unix seconds of the event's first and last step; of a stall, of the last row that came, twice. None where the
         log of the training has no times: then nothing can be matched.
     hosts
-        Of the outlier; none where it is not known, and then nothing can be matched.
+        Of the outlier; none where it is not known: then no line of a machine can be matched, and only what collective
+        libraries say of that time, on whatever host, counts as a consequence.
     devices_per_host
-        For the chance of an unrelated event; without it the chance is not known.
+        For the chance of an unrelated event; without it the chance is not known. Ranks that ran on a host are a lower
+        bound of its devices, and give a lower bound of the chance.
 
     Returns
     -------
@@ -60,11 +62,13 @@ def match(
         return HardwareLog.NOT_GIVEN, ()
     notes = logs.notes
     guilty = [line for line in logs.lines if line.meaning is Meaning.HARDWARE]
-    if start_time is None or not hosts:
-        missing = "the time of the event is not known" if start_time is None else "the host of the event is not known"
-        texts = tuple(f"{line}{_at(line)}; {missing}, so it matches nothing" for line in guilty[:_MOST_TEXTS])
-        return (HardwareLog.ELSEWHERE if guilty else HardwareLog.NOT_GIVEN), (*texts, *notes)
+    if start_time is None:
+        texts = tuple(f"{line}{_at(line)}" for line in guilty[:_MOST_TEXTS])
+        unknown = "the time of the event is not known, so it matches nothing"
+        return (HardwareLog.ELSEWHERE if guilty else HardwareLog.NOT_GIVEN), (*texts, unknown, *notes)
     stop = start_time if stop_time is None else max(start_time, stop_time)
+    if not hosts:
+        return _nowhere(logs, guilty, start_time, stop)
     here = [line for line in logs.lines if _is_on(line, hosts)]
     near = [line for line in here if line.time is not None and _inside(line.time, start_time, stop)]
     chance = _chance(hosts, devices_per_host, stop - start_time)
@@ -84,13 +88,7 @@ def match(
             said = "not known, without the number of devices of a host" if chance is None else f"{chance:.2g}"
             texts = (*texts, f"the chance that an unrelated event falls there: {said}")
         return answer, (*texts, *notes)
-    complaints = [
-        line
-        for line in logs.lines
-        if line.meaning is Meaning.CONSEQUENCE
-        and line.time is not None
-        and start_time - _LEAD_SECONDS <= line.time <= stop + _COMPLAINT_SECONDS
-    ]
+    complaints = _complaints(logs, start_time, stop)
     if complaints:
         return HardwareLog.CONSEQUENCE, (*_root(complaints, logs), *notes)
     if guilty:
@@ -125,6 +123,29 @@ def _chance(hosts: Sequence[str], devices_per_host: int | None, lasts: float) ->
         return None
     window = (lasts + _LEAD_SECONDS + _LAG_SECONDS) * HARDWARE_SHARE
     return chance_in_window(len(hosts) * devices_per_host, window)
+
+
+def _nowhere(
+    logs: MachineLogs, guilty: Sequence[MachineLine], start: float, stop: float
+) -> tuple[HardwareLog, tuple[str, ...]]:
+    """Where no host stands out: machines match nothing, but what libraries complain of is of the job."""
+    unknown = "the host of the event is not known, so it matches nothing"
+    complaints = _complaints(logs, start, stop)
+    if complaints:
+        return HardwareLog.CONSEQUENCE, (*_root(complaints, logs), *logs.notes)
+    texts = tuple(f"{line}{_at(line, start)}" for line in guilty[:_MOST_TEXTS])
+    return (HardwareLog.ELSEWHERE if guilty else HardwareLog.NOT_GIVEN), (*texts, unknown, *logs.notes)
+
+
+def _complaints(logs: MachineLogs, start: float, stop: float) -> list[MachineLine]:
+    """Consequences that somebody noticed as the event went on, on whatever host."""
+    return [
+        line
+        for line in logs.lines
+        if line.meaning is Meaning.CONSEQUENCE
+        and line.time is not None
+        and start - _LEAD_SECONDS <= line.time <= stop + _COMPLAINT_SECONDS
+    ]
 
 
 def _root(complaints: Sequence[MachineLine], logs: MachineLogs) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 
@@ -40,7 +41,7 @@ from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.core.trainer import TrainerFacts
 from dataguard.run.logs import TrainingLog
 
-__all__ = ["STEPS_PER_SPIKE", "climbs", "optimizer_signs"]
+__all__ = ["STEPS_PER_SPIKE", "OptimizerSign", "SignKind", "climbs", "optimizer_signs", "signs_found"]
 
 STEPS_PER_SPIKE = 12_750
 """Steps a spike of a run that was published as stable: about 20 in about 255,000 (PaLM, 2022, section 5.1)."""
@@ -62,11 +63,41 @@ _INSIDE = ("attention_logit_max", "update_ratio_rms", "epsilon_floor_share")
 _EMBEDDINGS = ("emb", "wte", "wpe", "tok", "head")
 
 
+class SignKind(StrEnum):
+    """What a sign is of, so that what answers it can be named."""
+
+    REPEATED = "repeated"
+    CLIMBING_ATTENTION_LOGITS = "climbing_attention_logits"
+    CLIMBING_LOG_Z = "climbing_log_z"
+    CLIMBING_GRAD_NORM = "climbing_grad_norm"
+    UPDATE_RATIO = "update_ratio"
+    EPSILON_FLOOR = "epsilon_floor"
+    NEAR_PEAK = "near_peak"
+    SHORT_WARMUP = "short_warmup"
+    GROWING = "growing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSign:
+    """One sign that was found."""
+
+    kind: SignKind
+    text: str
+    """With its block, head, step and numbers."""
+
+
+_CLIMBS_OF = {
+    "attention_logit_max": SignKind.CLIMBING_ATTENTION_LOGITS,
+    "log_z": SignKind.CLIMBING_LOG_Z,
+    "grad_norm": SignKind.CLIMBING_GRAD_NORM,
+}
+
+
 @dataclass(slots=True)
 class _Looked:
     """What was found, and what was looked at."""
 
-    signs: list[str]
+    signs: list[OptimizerSign]
     quiet: list[str]
     inside: bool = False
 
@@ -96,28 +127,39 @@ def optimizer_signs(
         Yes, where there is a sign; no, where the inside of model or optimizer was logged and shows none; else unknown.
         And texts: each sign with its block, head, step and numbers; where there is none, what was looked at.
     """
+    told, signs, quiet = signs_found(log, event, events, facts)
+    return told, tuple(sign.text for sign in signs) or quiet
+
+
+def signs_found(
+    log: TrainingLog,
+    event: SpikeEvent | None,
+    events: Sequence[SpikeEvent],
+    facts: TrainerFacts,
+) -> tuple[Told, tuple[OptimizerSign, ...], tuple[str, ...]]:
+    """The same, each sign with what it is of; and, where there is none, texts of what was looked at."""
     if event is None:
-        return Told.UNKNOWN, ()
+        return Told.UNKNOWN, (), ()
     wide = log.wide()
     looked = _Looked(signs=[], quiet=[])
     begin = event.start if event.onset is None else min(event.onset, event.start)
-    for found in (
-        _repeated(event, events),
-        _growing(event, events),
+    for kind, text in (
+        (SignKind.REPEATED, _repeated(event, events)),
+        (SignKind.GROWING, _growing(event, events)),
         *_climbing(wide, event, begin, looked),
-        *_update_ratios(wide, event, begin, facts, looked),
-        *_floors(wide, event, looked),
-        _near_peak(wide, begin, facts, looked),
-        _short_warmup(begin, facts, looked),
+        *((SignKind.UPDATE_RATIO, text) for text in _update_ratios(wide, event, begin, facts, looked)),
+        *((SignKind.EPSILON_FLOOR, text) for text in _floors(wide, event, looked)),
+        (SignKind.NEAR_PEAK, _near_peak(wide, begin, facts, looked)),
+        (SignKind.SHORT_WARMUP, _short_warmup(begin, facts, looked)),
     ):
-        if found is not None:
-            looked.signs.append(found)
+        if text is not None:
+            looked.signs.append(OptimizerSign(kind=kind, text=text))
     if looked.signs:
-        return Told.YES, tuple(looked.signs)
+        return Told.YES, tuple(looked.signs), ()
     if looked.inside:
-        return Told.NO, tuple(looked.quiet)
+        return Told.NO, (), tuple(looked.quiet)
     nothing = "no attention logits, update ratios or second moments were logged there"
-    return Told.UNKNOWN, (*looked.quiet, nothing)
+    return Told.UNKNOWN, (), (*looked.quiet, nothing)
 
 
 def climbs(values: NDArray[np.float64], *, chance: float) -> tuple[float, float] | None:
@@ -201,7 +243,7 @@ def _growing(event: SpikeEvent, events: Sequence[SpikeEvent]) -> str | None:
     )
 
 
-def _climbing(wide: TrainingLog, event: SpikeEvent, begin: int, looked: _Looked) -> Iterator[str]:
+def _climbing(wide: TrainingLog, event: SpikeEvent, begin: int, looked: _Looked) -> Iterator[tuple[SignKind, str]]:
     series = [
         (name, steps, values)
         for name, steps, values in _named(wide, _CLIMBING, begin - _STRETCH_STEPS, begin)
@@ -213,9 +255,13 @@ def _climbing(wide: TrainingLog, event: SpikeEvent, begin: int, looked: _Looked)
         if found is None:
             looked.quiet.append(f"{name} does not climb in steps {steps[0]:,}:{begin:,}")
         else:
-            yield f"{name} climbs from {found[0]:.3g} to {found[1]:.3g} in steps {steps[0]:,}:{begin:,}"
-    if event.event_class is EventClass.CREEPING_DRIFT and event.signal.partition("/")[0] in _CLIMBING:
-        yield f"the drift itself is of {event.signal}, from step {event.start:,} on"
+            yield (
+                _CLIMBS_OF[name.partition("/")[0]],
+                f"{name} climbs from {found[0]:.3g} to {found[1]:.3g} in steps {steps[0]:,}:{begin:,}",
+            )
+    drifting = event.signal.partition("/")[0]
+    if event.event_class is EventClass.CREEPING_DRIFT and drifting in _CLIMBING:
+        yield _CLIMBS_OF[drifting], f"the drift itself is of {event.signal}, from step {event.start:,} on"
 
 
 def _update_ratios(

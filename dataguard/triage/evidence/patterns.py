@@ -122,11 +122,12 @@ PATTERNS: tuple[Pattern, ...] = (
 )
 """Read from the top."""
 
-_MENTIONS = re.compile(
-    r"xid|nvrm|error|fail|warn|mem|edac|mce|aer|link|temperature|kill|fault|lock|rcu|panic|respond|down|drain|limit|"
-    r"timeout|timed|nccl|peer|blocked|assert|illegal|stuck|exception|protection",
-    re.IGNORECASE,
-)
+_MENTIONS = (
+    "xid", "nvrm", "error", "fail", "warn", "mem", "edac", "mce", "aer", "link", "temperature", "kill", "fault",
+    "lock", "rcu", "panic", "respond", "down", "drain", "limit", "timeout", "timed", "nccl", "net/ib", "peer",
+    "assert", "illegal", "stuck", "exception", "protection", "machine", "compromised",
+)  # fmt: skip
+"""Words of which one stands in every line that a pattern fits; most lines have none, and looking for them is cheap."""
 
 
 def meaning_of(text: str) -> Said | None:
@@ -140,7 +141,8 @@ def meaning_of(text: str) -> Said | None:
     >>> meaning_of("usb 1-1: new high-speed USB device") is None
     True
     """
-    if _MENTIONS.search(text) is None:
+    plain = text.lower()
+    if not any(word in plain for word in _MENTIONS):
         return None
     for pattern in PATTERNS:
         match = pattern.pattern.search(text)

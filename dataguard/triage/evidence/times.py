@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import cache
 
 __all__ = ["Stamp", "TimeReader"]
 
@@ -103,7 +104,7 @@ class TimeReader:
             return None
         zone = match["zone"]
         text = f"{match['date'].replace('/', '-')}T{match['clock']}"
-        known = None if zone is None else UTC if zone == "Z" else datetime.strptime(zone, "%z").tzinfo
+        known = None if zone is None else _zone(zone)
         time = _seconds(text, known or self._zone)
         rest = line[match.end() :]
         return None if time is None else (time + _part(match), zone is not None or self._is_zone_given, rest)
@@ -145,6 +146,12 @@ class TimeReader:
             if time is not None and time <= self._newest + _DAY_SECONDS:
                 return time
         return None
+
+
+@cache
+def _zone(text: str) -> tzinfo | None:
+    """``Z``, ``+0100`` or ``-05:30``."""
+    return UTC if text == "Z" else datetime.strptime(text, "%z").tzinfo
 
 
 def _seconds(text: str, zone: object) -> float | None:
