@@ -31,7 +31,7 @@ __all__ = ["Incident", "Outcome", "Played", "Segment", "clean", "experiment_on",
 
 SHARD_RECORDS = 64
 """Records of an ordinary shard."""
-RANK_SECONDS = 240.0
+RANK_SECONDS = 900.0
 """How long the processes of a run may take, on a machine that does other things as well."""
 
 
