@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dataguard.cli.main import main
 from dataguard.core.evidence import Replay, Told, Verdict
 from dataguard.core.spikes import EventClass
 from dataguard.core.trainer import PlannedChange, TrainerFacts
@@ -152,16 +154,22 @@ def test_a_run_without_an_attempt_or_telemetry_is_answered_and_nothing_is_claime
     assert "whether the loss misbehaved there is not known" in silent.notes[-1]
 
 
-def test_the_command_line_answers_and_ends_as_it_says(spiked: Run) -> None:
-    said = dataguard("triage", str(spiked.path), "--step", "252")
-    assert "verdict: inconclusive" in said.stdout
-    assert "1. establish ground truth" in said.stdout
+def test_the_command_line_answers_and_ends_as_it_says(spiked: Run, capsys: pytest.CaptureFixture[str]) -> None:
     told = dataguard("triage", str(spiked.path), "--json", "--fail", "--no-note", code=1)
     assert json.loads(told.stdout)["event"]["class"] == "transient_spike"
-    dataguard("triage", str(spiked.path), "--dry-run", code=2)
+    assert main(["triage", str(spiked.path), "--step", "252"]) == 0
+    said = capsys.readouterr().out
+    assert "verdict: inconclusive" in said
+    assert "1. establish ground truth" in said
+    assert main(["triage", str(spiked.path), "--dry-run"]) == 2
 
 
-def test_apply_writes_the_skip_and_nothing_else_and_once(spiked: Run) -> None:
+def test_apply_writes_the_skip_and_nothing_else_and_once(spiked: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    def applied(*words: str) -> Any:
+        capsys.readouterr()
+        assert main(["triage", str(run.path), "--apply", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["applied"]
+
     run = spiked
     run.journal.append(
         ExperimentDone(
@@ -170,13 +178,10 @@ def test_apply_writes_the_skip_and_nothing_else_and_once(spiked: Run) -> None:
         )
     )  # fmt: skip
     before = len(run.read().entries)
-    dry = dataguard("triage", str(run.path), "--apply", "--dry-run", "--json")
-    assert json.loads(dry.stdout)["applied"]["dry_run"] is True
+    assert applied("--dry-run")["dry_run"] is True
     assert len(run.read().entries) == before
-    told = dataguard("triage", str(run.path), "--apply", "--json")
-    answer = json.loads(told.stdout)
-    assert len(answer["applied"]["written"]) == 1
+    assert len(applied()["written"]) == 1
     kinds = [type(entry.event).__name__ for entry in run.read().entries[before:]]
     assert sorted(kinds) == ["Diagnosed", "SkipAdded", "SpikeFound"]
-    again = json.loads(dataguard("triage", str(run.path), "--apply", "--json").stdout)
-    assert (again["applied"]["written"], len(again["applied"]["already"])) == ([], 1)
+    again = applied()
+    assert (again["written"], len(again["already"])) == ([], 1)

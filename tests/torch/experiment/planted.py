@@ -127,7 +127,7 @@ class Trained:
     """What an experiment on it takes."""
 
 
-def train(path: Path, corpus: Corpus, transform: Any, *, log: bool = True) -> Trained:
+def train(path: Path, corpus: Corpus, transform: Any, *, log: bool = True, microbatch_size: int = 4) -> Trained:
     """Train on one rank, note checkpoints, log losses."""
     torch.manual_seed(3)
     model = Tiny()
@@ -135,7 +135,7 @@ def train(path: Path, corpus: Corpus, transform: Any, *, log: bool = True) -> Tr
     run = a_run(path / "run", corpus)
     losses: list[float] = []
     monitor = Monitor(run, rank=0) if log else None
-    with loader_of(run, microbatch_size=4, steps=NUM_STEPS, transform=transform) as loader:
+    with loader_of(run, microbatch_size=microbatch_size, steps=NUM_STEPS, transform=transform) as loader:
         attempt = run.newest_leaf() if len(run.attempts()) else 1
         for step in range(NUM_STEPS):
             if step in CHECKPOINTS:
@@ -157,5 +157,5 @@ def train(path: Path, corpus: Corpus, transform: Any, *, log: bool = True) -> Tr
     if monitor is not None:
         monitor.close()
     run.journal.append(TrainerDescribed(attempt=attempt, facts=TrainerFacts(optimizer=OptimizerFacts(clip_norm=0.0))))
-    settings = {"load": load, "loss": loss, "transform": transform, "num_repeats": 2, "num_placebos": 12}
+    settings = {"load": load, "loss": loss, "transform": transform, "num_repeats": 2, "num_placebos": 8}
     return Trained(run=run, losses=losses, settings=settings)

@@ -28,7 +28,7 @@ from dataguard.torch.experiment.recorded import Logged
 from dataguard.torch.microbatch import TensorMicrobatch
 from tests.support.corpora import make_corpus
 from tests.torch.experiment import planted
-from tests.torch.experiment.planted import EVENT, SPIKE, Trained, load, loss, marked, noisy, plain, train
+from tests.torch.experiment.planted import EVENT, GLOBAL_BATCH, SPIKE, Trained, load, loss, marked, noisy, plain, train
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,17 @@ def bad_batch(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Train
 @pytest.fixture(scope="module")
 def ordinary(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Nothing is planted."""
-    return train(tmp_path_factory.mktemp("plain"), corpus, plain)
+    return train(tmp_path_factory.mktemp("plain"), corpus, plain, microbatch_size=GLOBAL_BATCH)
+
+
+WHOLE: dict[str, Any] = {"num_placebos": 12, "num_after": 8, "float32": True}
+"""Nearly as by default: batches behind an update as well, and once more in float32."""
 
 
 def run_it(trained: Trained, step: int = SPIKE, **settings: Any) -> ExperimentReport:
-    return experiment(trained.run, step, **{"record": False, **trained.settings, **settings})
+    """Cells alone, which is a third of the work; what a test wants beside them it asks for."""
+    known = {"record": False, "num_after": 0, "float32": False, **trained.settings}
+    return experiment(trained.run, step, **{**known, **settings})
 
 
 def shown(report: ExperimentReport) -> dict[tuple[str, str, str], Told]:
@@ -61,7 +67,7 @@ def paths_of(trained: Trained, *steps: int) -> dict[int, str | Path]:
 
 
 def test_a_bad_batch_shows_from_both_checkpoints_and_the_placebo_from_neither(bad_batch: Trained) -> None:
-    report = run_it(bad_batch)
+    report = run_it(bad_batch, **WHOLE)
     assert report.outcome is Replay.BATCH
     assert shown(report) == {
         ("before", "event", "this"): Told.YES,
@@ -78,7 +84,7 @@ def test_a_bad_batch_shows_from_both_checkpoints_and_the_placebo_from_neither(ba
 
 
 def test_the_steps_between_are_trained_on_their_exact_batches(bad_batch: Trained) -> None:
-    report = run_it(bad_batch, checkpoints=paths_of(bad_batch, 14, 20))
+    report = run_it(bad_batch, checkpoints=paths_of(bad_batch, 14, 20), num_after=2)
     before, earlier = report.checkpoints
     assert (before.next_step, before.trained_steps, earlier.next_step, earlier.trained_steps) == (20, 4, 14, 0)
     for repeat in report.states[0].repeats:
@@ -112,7 +118,7 @@ def test_the_baseline_is_taken_over_the_whole_horizon(bad_batch: Trained, monkey
         with torch.no_grad():  # of the bytes of the noise alone: placebo batches stay as they are
             model.get_parameter("head.bias")[128:256] += 10 * torch.randn(())
 
-    settings: dict[str, Any] = {"update": unsteady, "num_after": 0, "num_repeats": 4, "float32": False}
+    settings: dict[str, Any] = {"update": unsteady, "num_repeats": 4}
     near = run_it(bad_batch, **settings)
     far = run_it(bad_batch, **settings, checkpoints=paths_of(bad_batch, 14, 20))
     assert shown(near)[("before", "event", "this")] is Told.YES
@@ -131,10 +137,10 @@ def test_damage_done_on_the_way_is_pointed_at(ordinary: Trained) -> None:
             with torch.no_grad():
                 model.get_parameter("head.weight").mul_(30)
 
-    late = run_it(ordinary, update=breaks, num_after=0, checkpoints=paths_of(ordinary, 14, 20), float32=False)
+    late = run_it(ordinary, update=breaks, checkpoints=paths_of(ordinary, 14, 20))
     assert late.outcome is Replay.STATE
     assert any("run the experiment on that step as well" in each for each in late.notes)
-    there = run_it(ordinary, SPIKE - 1, update=breaks, checkpoints=paths_of(ordinary, 14, 20), float32=False)
+    there = run_it(ordinary, SPIKE - 1, update=breaks, checkpoints=paths_of(ordinary, 14, 20), num_after=8)
     assert there.damage is Told.NO, "an ordinary update does the same here: it is the trainer's, not the batch's"
 
 
@@ -149,7 +155,7 @@ def test_nothing_under_test_is_changed_and_random_states_are_put_back(bad_batch:
     np.random.seed(5)  # noqa: NPY002
     random.seed(5)
     before = (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
-    run_it(bad_batch, load=load_once, checkpoints=paths_of(bad_batch, 14, 20))
+    run_it(bad_batch, load=load_once, checkpoints=paths_of(bad_batch, 14, 20), **WHOLE)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (np.random.get_state()[1].tolist(), random.getstate()) == before[1:]  # noqa: NPY002
     assert len(models) == 2
@@ -163,7 +169,7 @@ def test_nothing_under_test_is_changed_and_random_states_are_put_back(bad_batch:
 
 
 def test_a_batch_that_only_this_state_cannot_take(corpus: Corpus, tmp_path: Path) -> None:
-    trained = train(tmp_path, corpus, marked)
+    trained = train(tmp_path, corpus, marked, microbatch_size=GLOBAL_BATCH)
     path = paths_of(trained, SPIKE)[SPIKE]
     saved = torch.load(path)
     saved["model"]["head.bias"][planted.MARK] = -60.0  # the state at this step has lost one byte
@@ -248,7 +254,7 @@ def test_nan_shows(ordinary: Trained) -> None:
 
 
 def test_a_dip_is_looked_for_below(corpus: Corpus, tmp_path: Path) -> None:
-    trained = train(tmp_path, corpus, planted.easy)
+    trained = train(tmp_path, corpus, planted.easy, microbatch_size=GLOBAL_BATCH)
     dip = dataclasses.replace(EVENT, event_class=EventClass.LOSS_DIP)
     report = run_it(trained, event=dip)
     assert report.direction == "down"
@@ -275,7 +281,7 @@ def test_a_dry_run_loads_nothing_and_tells_the_cost(bad_batch: Trained) -> None:
     def refuse(path: str) -> Any:
         raise AssertionError(path)
 
-    report = run_it(bad_batch, load=refuse, dry_run=True, checkpoints=paths_of(bad_batch, 14, 20))
+    report = run_it(bad_batch, load=refuse, dry_run=True, checkpoints=paths_of(bad_batch, 14, 20), **WHOLE)
     assert report.outcome is Replay.NOT_RUN
     assert report.cost.train_steps == 2 * (4 + 4)
     assert report.cost.node_seconds is not None
@@ -317,7 +323,7 @@ def test_it_happens_in_half_precision_alone(ordinary: Trained) -> None:
         model.is_event = microbatch.step == SPIKE
         return loss(model, microbatch)
 
-    report = run_it(ordinary, load=load_half, loss=marks, checkpoints=paths_of(ordinary, 14, SPIKE))
+    report = run_it(ordinary, load=load_half, loss=marks, checkpoints=paths_of(ordinary, 14, SPIKE), float32=True)
     assert report.float_check is not None
     assert report.float_check.run_dtype == "float16"
     assert report.float_check.told is Told.YES
