@@ -74,6 +74,15 @@ def test_below_eight_a_rank_is_held_against_its_own_past(world_size: int, sign: 
     assert any(persistent for step, _, persistent in said if step == 259), "its sickness does not become its past"
 
 
+def test_one_rank_that_is_all_over_the_place_hides_no_other() -> None:
+    rows = losses(5, 260, spread=0.05)
+    rows[:, 4] += np.random.default_rng(7).normal(0, 3.0, 260)  # moves the mean over ranks by 0.6
+    rows[160:, 0] += 0.4
+    said = told(RankWatch("loss", 5), rows)
+    assert {rank for step, rank, persistent in said if persistent} == {0}
+    assert min(step for step, _, persistent in said if persistent) < 160 + NUM_RECENT
+
+
 def test_what_all_ranks_share_is_nobodys() -> None:
     for world_size in (2, 5, 16):
         rows = losses(world_size, 200)

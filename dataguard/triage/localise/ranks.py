@@ -1,7 +1,7 @@
 """Which ranks stand out at an event, and do they stand out again and again?
 
 1. What is judged is how far a rank lies from the other ranks of the same step: from 8 ranks up from the median of all,
-   below from the mean of the others, so that a loss that all of them share moves nothing.
+   below from the median of the others, so that a loss that all of them share moves nothing.
 2. The scale is that of such distances before the event: of all ranks together from 8 up (and, where all ranks spread
    out at the event itself, the larger spread of that step), below 8 of the rank's own past. There a rank must stand out
    of its own past by itself as well, on the same side: of two ranks each is as far from the other.

@@ -15,7 +15,7 @@ from dataguard.torch.stability import (
     update_amplification,
     usual_update_ratio,
 )
-from dataguard.torch.watching.numbers import adam_moments, ratio
+from dataguard.torch.watching.numbers import AdamMoments, adam_moments, ratio
 
 EPS = 1e-12
 
@@ -88,6 +88,13 @@ def test_a15_at_the_epsilon_floor_a_moderate_gradient_moves_far() -> None:
     floored.grad = torch.full((10,), 1e-5)
     higher.step()
     assert floored[-1].abs().item() < far / 10, "a higher epsilon bounds it"
+
+
+def test_a15_the_floor_is_ten_epsilon() -> None:
+    """From there on down epsilon is a tenth of the denominator or more; at epsilon itself it would be half of it."""
+    eps = 1e-8
+    roots = torch.tensor([0.5 * eps, 5 * eps, 9.9 * eps, 10.1 * eps, 1.0])
+    assert ratio(AdamMoments(torch.ones(5), roots.square(), eps))[2].item() == 3
 
 
 def test_c3_both_checks_of_the_text() -> None:

@@ -267,6 +267,16 @@ def test_the_limit_by_hand_and_its_floor() -> None:
             GradientHistory(**words)  # type: ignore[arg-type]
 
 
+def test_what_is_not_finite_enters_no_history() -> None:
+    history = GradientHistory(least=4)
+    for norm in (1.0, 1.1, 0.9, 1.0):
+        history.add(norm)
+    before = history.limit
+    for norm in (math.nan, math.inf, 0.0):
+        history.add(norm)
+    assert history.limit == before
+
+
 def test_quiet_noise_raises_no_alarm() -> None:
     """Lognormal norms, 20,000 steps: at six sigmas of a scale known to a tenth, none."""
     generator = torch.Generator().manual_seed(3)

@@ -29,6 +29,10 @@ def bad_records(kind: str, random: np.random.Generator, count: int) -> list[str]
         return [prose(random, 30).lower().translate(abroad) for _ in range(count)]
     if kind == "repeated":
         return ["g4OD " * 90] * count
+    if kind == "digits":
+        return [" ".join(str(each) for each in random.integers(10**17, 10**18, 12)) for _ in range(count)]
+    if kind == "markup":
+        return [f'<div class="c{i}"><span class="row">{prose(random, 6)}</span></div>' for i in range(count)]
     assert kind == "nontext"
     return [prose(random, 20) + "\x00\x01\x02" * 30 for _ in range(count)]
 
@@ -57,6 +61,8 @@ def clean(path: Path, *, num_ranks: int = 4, **more: Any) -> Planted:
         ("base64", "encoded_fraction"),
         ("foreign", "fertility_bytes_per_char"),
         ("repeated", "byte_periodic_repeats"),
+        ("digits", "digit_fraction"),
+        ("markup", "markup_fraction"),
         ("nontext", "nontext_fraction"),
     ],
 )

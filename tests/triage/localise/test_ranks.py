@@ -38,6 +38,16 @@ def test_one_rank_that_stands_out_once_is_named(num_ranks: int) -> None:
     assert found.z[1] > 8
 
 
+@pytest.mark.parametrize("num_ranks", [4, 5, 7, 8])
+def test_a_rank_that_is_far_out_hides_no_other(num_ranks: int) -> None:
+    losses = table(num_ranks)
+    losses.values[145, 1] += 1.5
+    losses.values[145, 3] += 40.0  # the mean of the others of rank 1 lies above rank 1
+    found = judge_ranks(losses, [144, 145], 144)
+    assert found is not None
+    assert outlying(found) == [1, 3]
+
+
 @pytest.mark.parametrize("num_ranks", SEVERAL)
 def test_a_loss_that_all_ranks_share_is_no_rank_s(num_ranks: int) -> None:
     losses = table(num_ranks)
