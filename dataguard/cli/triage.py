@@ -82,8 +82,8 @@ def triage(
     Prints the six steps of the checklist, the verdict with what speaks for and against it, and the response: checkpoint
     to resume from, what to skip, what to quarantine, what to change; each as the command to type.
 
-    Ends with 1 where nothing could be looked at (nothing was logged, or not of that step), with 4 where the journal
-    could not take what was decided, and with --fail as said there.
+    Ends with 1 where nothing could be looked at (nothing was logged, or not of that step), with 3 where the
+    journal is damaged, with 4 where it could not take what was decided, and with --fail as said there.
 
     Examples: dataguard triage RUN --step 9000 --evidence node7=dmesg.txt; dataguard triage RUN --apply --dry-run
     """
@@ -133,6 +133,7 @@ def triage(
     finally:
         # Whatever cannot be written: what was found is said.
         output.answer(answer, render_triage, json=as_json)
+    opened.read().require_sound("a note of the verdict")
     if answer.not_noted is not None:
         raise WriteFailed(f"what was decided is not in the journal: {answer.not_noted}")
     if answer.diagnosis.rule == NOTHING_CHECKED:

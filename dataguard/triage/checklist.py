@@ -260,7 +260,8 @@ def _root_cause(
 def _mitigated(response: Response, applied: Sequence[str]) -> _Step:
     step = _Step()
     if response.verdict is Verdict.INCONCLUSIVE:
-        step.missing.append("nothing yet, for the verdict is inconclusive: the next check comes first")
+        first = ": the next check comes first" if response.next_check else ""
+        step.missing.append(f"nothing yet, for the verdict is inconclusive{first}")
     elif response.nothing:
         step.say("nothing is to be done")
     for text in applied:

@@ -83,6 +83,7 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
     read = run.read()
     tree = run.attempts(read)
     if not len(tree):
+        read.require_sound("triage")  # where an event cannot be read, nobody knows that no attempt has begun
         if attempt is not None:
             tree.attempt(attempt)
         return _nothing(run, read)
@@ -90,7 +91,7 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
     facts = facts_of(read.entries)
     planned = planned_steps(run, leaf) | {change.step: change.what for change in facts.changes}
     changes = [ChangePoint(step=step, what=what) for step, what in sorted(planned.items())]
-    notes: list[str] = []
+    notes = list(run.problems())
     try:
         curve = curve_of_run(run, attempt=leaf)
         rank, traces = log_of_lowest(run, leaf, ranks_that_logged(run, leaf))

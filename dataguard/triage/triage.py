@@ -290,7 +290,7 @@ def _not_judged(looked: Looked, step: int | None) -> str | None:
     num_before = len(steps) if step is None else int((steps < step).sum())
     if num_before < least:
         behind = "" if step is None else f" before step {step:,}"
-        return f"{num_before:,} losses were logged{behind}, and of fewer than {least:,} no spike can be told"
+        return f"{num_before:,} losses were logged{behind}; with fewer than {least:,} a spike is not told from noise"
     return None
 
 

@@ -52,7 +52,8 @@ def read_machine_logs(specs: Sequence[str | Path], *, utc_offset_seconds: int | 
             newest = path.stat().st_mtime
             reading.read(_lines_of(path), TimeReader(newest=newest, utc_offset_seconds=utc_offset_seconds))
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path} cannot be read: {error}", todo="give a file of text, or leave it out") from error
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"{path} cannot be read: {why}", todo="give a file of text, or leave it out") from error
         lines += reading.lines
         sources.append(reading.source())
     lines.sort(key=lambda line: (math.inf if line.time is None else line.time, line.source, line.number))
