@@ -10,6 +10,8 @@ from dataguard.core.spikes import SpikeEvent
 from dataguard.report.tables import table
 from dataguard.triage.detect.answers import ComparedLogs, Comparison, ProfileRate
 from dataguard.triage.detect.detection import Detection
+from dataguard.triage.detect.profiles import DEFAULT
+from dataguard.triage.detect.recurrence import fullest_recurrence
 from dataguard.triage.detect.spikes import Examined
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ __all__ = [
     "comparison_texts",
     "head_texts",
     "rate_of",
+    "recurrence_texts",
     "render_comparison",
     "render_spikes",
     "shift_text",
@@ -74,6 +77,21 @@ def head_texts(examined: Examined) -> Iterator[str]:
         yield f"{number:,} event{'' if number == 1 else 's'}: {which}"
     else:
         yield "no event"
+    yield from recurrence_texts(detection)
+
+
+def recurrence_texts(detection: Detection) -> Iterator[str]:
+    """That spikes recur (row A10): one cause, which skipping one of them does not take away."""
+    found = fullest_recurrence(detection.events)
+    if found is None or detection.profile != DEFAULT:
+        return
+    signs = [", each of the last three larger than the one before"] if found.is_growing else []
+    if found.has_drift:
+        signs.append(", and something climbs beside them")
+    yield (
+        f"spikes recur: {found.num_events:,} that say something of the model's state begin or go on within steps "
+        f"{max(found.start, 0):,}:{found.stop:,}{''.join(signs)}; skipping one is no cure, look at the configuration"
+    )
 
 
 def shift_text(detection: Detection) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dataguard.cli.main import main
@@ -105,6 +106,21 @@ def test_what_people_see_holds_the_smallest_shift_and_every_rate(write: Callable
     assert re.search(r"smallest lasting shift that this log can show: 0\.[0-9]+ nats", out)
     for profile in PROFILES:
         assert f"\n{profile} " in out
+
+
+def test_spikes_that_recur_are_said_to_and_hard_batches_are_not(capfd: Capture, write: Callable[..., str]) -> None:
+    assert main(["spikes", write("hard.csv", 1, (200, 300, 400, 500))]) == 0
+    assert "recur" not in capfd.readouterr().out
+    losses = curve(700, seed=1)
+    for place, step in enumerate((200, 330, 460)):
+        losses[step : step + 25] += (1 + place) * 0.9 ** np.arange(25)
+    Path("a.csv").write_text("step,loss\n" + "".join(f"{step},{loss:.6f}\n" for step, loss in enumerate(losses)))
+    assert main(["spikes", "a.csv"]) == 0
+    out = " ".join(capfd.readouterr().out.split())
+    assert "spikes recur: 3 that say something of the model's state" in out
+    assert "each of the last three larger than the one before" in out
+    assert main(["spikes", "a.csv", "--plot", "a.html"]) == 0
+    assert "spikes recur: 3" in Path("a.html").read_text()
 
 
 def test_a_page_is_whole_in_itself_and_replaces_only_its_own(write: Callable[..., str], capfd: Capture) -> None:

@@ -27,8 +27,10 @@ from dataguard.triage.detect.window import MAD_TO_SIGMA
 
 __all__ = ["ChangePoint", "Detection", "detect", "judged_log", "smallest_visible_shift"]
 
-_LEAST_DIFFERENCES = 4
+_LEAST_BLOCKS = 16
+"""Of fewer, most lie where a log falls steeply, and a scale of so few says little."""
 _LEAST_BLOCK = 10
+_EITHER_SIDE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,7 @@ def judged_log(log: TrainingLog) -> TrainingLog:
         raise NotInRun(
             f"{log.source} holds no loss, so nothing was judged",
             found=", ".join(undecided or log.names[:20]) or "nothing that was logged",
-            todo="which of them is it? Leave one" if undecided else None,
+            todo="which of them is it? Leave one" if undecided else "name the one to judge: spikes LOG --loss NAME",
         )
     return named.wide()
 
@@ -138,18 +140,27 @@ def smallest_visible_shift(loss: NDArray[np.float64], settings: DetectorSettings
     """The least lasting shift that a log can show, and the points of the means it is taken from.
 
     `shift_factor` robust standard deviations of the difference of two neighbouring means of `num_aftermath` points (of
-    fewer, where the log is shorter), so that wander counts that is slower than a point. The first half of the
-    differences of a log that falls steeply at first is not left out: the scale is robust.
+    fewer, where the log is shorter), so that wander counts that is slower than a point. The trend is no shift: of each
+    difference the median of the two before and the two after it is taken away. Near the steep begin of a log that is
+    too little, but the scale is robust.
+
+    >>> falling = 8 - 0.001 * np.arange(4000) + 0.01 * np.random.default_rng(0).standard_normal(4000)
+    >>> shift, points = smallest_visible_shift(falling, DetectorSettings())
+    >>> points, shift < 0.01  # of white noise 4 x 0.01 x sqrt(2 / 200) = 0.004
+    (200, True)
     """
     values = loss[np.isfinite(loss)]
-    block = min(settings.num_aftermath, len(values) // (_LEAST_DIFFERENCES + 1))
+    block = min(settings.num_aftermath, len(values) // _LEAST_BLOCKS)
     if block < _LEAST_BLOCK:
         return None, None
     whole = len(values) // block * block
     means = values[len(values) - whole :].reshape(-1, block).mean(axis=1)  # blocks x points
     steps = np.diff(means)
-    deviation = MAD_TO_SIGMA * float(np.median(np.abs(steps - np.median(steps))))
-    # Of a log without any noise the digits are what can be seen.
+    windows = np.lib.stride_tricks.sliding_window_view(steps, 2 * _EITHER_SIDE + 1)  # windows x differences
+    which = np.clip(np.arange(len(steps)) - _EITHER_SIDE, 0, len(windows) - 1)
+    around = windows[which].copy()
+    around[np.arange(len(steps)), np.arange(len(steps)) - which] = np.nan
+    deviation = MAD_TO_SIGMA * float(np.median(np.abs(steps - np.nanmedian(around, axis=1))))
     return settings.shift_factor * deviation, block
 
 

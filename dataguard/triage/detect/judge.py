@@ -188,12 +188,9 @@ class Judge:
         settings = self._settings
         loss_judged = grad_judged = None
         if value is not None and episode.loss is not None:
-            excess = episode.loss.excess(value, episode.num_points)
-            scale = episode.loss.up if excess >= 0 else episode.loss.down
-            loss_judged = Judged(excess=excess, sigmas=excess / scale, is_early=False)
+            loss_judged = episode.loss.judge(value, episode.num_points)
         if grad is not None and episode.grad is not None:
-            excess = episode.grad.excess(grad, episode.num_points)
-            grad_judged = Judged(excess=excess, sigmas=excess / episode.grad.up, is_early=False)
+            grad_judged = episode.grad.judge(grad, episode.num_points)
         episode.take(step, value, grad, loss_judged, grad_judged, settings, is_zero=is_zero)
         if episode.num_quiet >= settings.num_quiet:
             self._come_back(episode, noticed)

@@ -33,7 +33,7 @@ def seed_3sigma(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
     [300]
     """
     mean, deviation = _trailing(loss, 300)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(loss > mean + 3 * deviation)
 
 
@@ -48,7 +48,7 @@ def olmo_6sigma(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
     """
     mean, deviation = _trailing(loss, 128, least=64, ddof=1)
     judged = np.arange(len(loss)) >= 64
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(judged & ~(loss - mean <= 6 * deviation))
 
 
@@ -108,7 +108,7 @@ def lightning(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
     [12]
     """
     mean, _ = _trailing(loss, 10)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(loss >= 3 * mean)
 
 
@@ -145,7 +145,7 @@ def _trailing(
     num = len(values)
     mean, deviation = np.full(num, np.nan), np.full(num, np.nan)
     least = size if least is None else least
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # what is too large for a deviation is infinitely far apart
         for i in range(least, min(size, num)):
             mean[i], deviation[i] = values[:i].mean(), values[:i].std(ddof=ddof)
         if num > size:

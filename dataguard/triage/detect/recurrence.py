@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from dataguard.core.spikes import EventClass, SpikeEvent
 
-__all__ = ["Recurrence", "recurrence"]
+__all__ = ["LEAST_EVENTS", "WITHIN_STEPS", "Recurrence", "fullest_recurrence", "recurrence"]
+
+LEAST_EVENTS = 3
+WITHIN_STEPS = 1_000
+"""A public run met about 20 spikes in some 255,000 steps: within 1,000 steps of one, two more have a chance of 0.3 % at
+that rate (Poisson, 0.078 expected)."""
 
 _OF_THE_STATE = {
     EventClass.TRANSIENT_SPIKE,
@@ -35,12 +40,14 @@ class Recurrence:
     has_drift: bool
     """Whether gradient norm, logits or loss climb in the span."""
 
+    @property
+    def recurs(self) -> bool:
+        """Whether that is more than isolated spikes give by chance."""
+        return self.num_events >= LEAST_EVENTS
 
-def recurrence(events: Sequence[SpikeEvent], *, stop: int, within_steps: int = 2000) -> Recurrence:
+
+def recurrence(events: Sequence[SpikeEvent], *, stop: int, within_steps: int = WITHIN_STEPS) -> Recurrence:
     """Events of the state that begin in the `within_steps` steps before `stop`.
-
-    2,000 steps are what the gradient norm's climb was said to be ahead of the loss: what recurs within them has one
-    cause as far as anybody knows.
 
     >>> made = dict(event_class=EventClass.TRANSIENT_SPIKE, sigmas=9.0)
     >>> events = [SpikeEvent(start=i, stop=i + 3, peak=i, size_nats=i / 100, **made) for i in (10, 500, 900)]
@@ -59,3 +66,10 @@ def recurrence(events: Sequence[SpikeEvent], *, stop: int, within_steps: int = 2
         is_growing=len(sizes) == 3 and sizes[0] < sizes[1] < sizes[2],
         has_drift=any(event.event_class is EventClass.CREEPING_DRIFT for event in near),
     )
+
+
+def fullest_recurrence(events: Sequence[SpikeEvent]) -> Recurrence | None:
+    """The stretch of `WITHIN_STEPS` that holds most of them, the latest of those alike; None where none recur."""
+    stretches = (recurrence(events, stop=event.start + 1) for event in events if event.event_class in _OF_THE_STATE)
+    best = max(stretches, key=lambda each: (each.num_events, each.stop), default=None)
+    return best if best is not None and best.recurs else None

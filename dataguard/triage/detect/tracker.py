@@ -106,6 +106,11 @@ class Frozen:
         """Of the value that came `num_after` points after the first of the event."""
         return value - self.level - self.trend(num_after)
 
+    def judge(self, value: float, num_after: int) -> Judged:
+        """The same in scales."""
+        excess = self.excess(value, num_after)
+        return Judged(excess=excess, sigmas=excess / (self.up if excess >= 0 else self.down), is_early=False)
+
     def error(self, num_after: int, num_points: int) -> float:
         """Standard error of a median excess of `num_points` points around `num_after`, in scales, for white noise."""
         if not self.num_points:
@@ -208,9 +213,12 @@ class Tracker:
         a, b, c, d = (median_of(values[i * quarter : (i + 1) * quarter]) for i in range(4))
         damping = min(1.0, max(0.0, (d - b) / (c - a))) if c != a else 0.0
         move = (d - c + damping * (c - b)) / 2
+        slope = move * damping / quarter
+        # A curve without noise is followed to a digit, a line that goes on without it is not.
+        floor = max(floor, abs(slope))
         return Frozen(
             level=d + move * damping**0.75 / 2,
-            slope=move * damping / quarter,
+            slope=slope,
             decay=max(0.5, -log(max(damping, 0.05))) / quarter,
             num_points=4 * quarter,
             up=self._scale(middle, floor, above=True),
