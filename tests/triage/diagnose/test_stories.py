@@ -5,6 +5,7 @@ The incident suite makes each of them with a real training run; here they are wh
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,6 +196,9 @@ def test_story_3_attention_in_half_precision() -> None:
     found = diagnose(Evidence(**facts, number_type=Told.YES))
     assert found.verdict is Verdict.OPTIMIZER_OR_NUMERICS
     assert found.scores["data"] < found.scores["optimizer_or_numerics"]
+    before = Evidence(event=FAULT, data=Told.YES, ranks=RankPattern.WITH_DATA)
+    assert verdict_of(before) is Verdict.INCONCLUSIVE
+    assert verdict_of(replace(before, number_type=Told.YES)) is Verdict.OPTIMIZER_OR_NUMERICS
 
 
 def test_story_4_the_zombie_gpu() -> None:
