@@ -6,11 +6,10 @@ import io
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -20,8 +19,6 @@ from dataguard.core.trainer import PlannedChange, TrainerFacts
 from dataguard.corpus.corpus import Corpus
 from dataguard.errors import AnswerNo, UsageError
 from dataguard.loader.loader import Loader
-from dataguard.run.events import SpikeFound
-from dataguard.run.notes import noted
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import read_telemetry
 from dataguard.torch.monitoring.decision import Decision, SkipBudget
@@ -30,13 +27,8 @@ from dataguard.triage.alerts import Alert, JsonLines
 from dataguard.triage.detect import Detector, DetectorSettings
 from tests.support.corpora import make_corpus
 from tests.support.runs import make_run, open_loaders
+from tests.torch.detected import notes_of, told, walk
 from tests.torch.later import FakeDevice
-
-Faults = dict[int, float]
-
-
-def loss_of(step: int, faults: Faults) -> float:
-    return 3.0 + 0.01 * float(np.random.default_rng(step).standard_normal()) + faults.get(step, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -54,40 +46,6 @@ def loader(run: Run) -> Iterator[Loader]:
     (made,) = open_loaders(run, microbatch_size=8, steps=500)
     with made:
         yield made
-
-
-def walk(
-    monitor: Monitor,
-    loader: Loader,
-    faults: Faults,
-    steps: range,
-    *,
-    log: Callable[[int, float], Decision | None] | None = None,
-) -> list[Decision]:
-    """Take and log steps; what was decided of each."""
-    decided = []
-    for step in steps:
-        assert loader.take_step()
-        loss = loss_of(step, faults)
-        decision = monitor.log(step, loss=loss, grad_norm=1.0) if log is None else log(step, loss)
-        assert decision is not None
-        assert decision.step == step
-        decided.append(decision)
-    return decided
-
-
-def told(decided: list[Decision]) -> list[tuple[str, int, str, int]]:
-    """(what, step, class, start) of all that was noticed."""
-    return [
-        (what, decision.step, event.event_class.value, event.start)
-        for decision in decided
-        for what, events in (("began", decision.began), ("ended", decision.ended))
-        for event in events
-    ]
-
-
-def notes_of(run: Run) -> list[SpikeFound]:
-    return [note for _, note in noted(run.read().entries, SpikeFound)]
 
 
 # -- what is judged
@@ -339,37 +297,43 @@ def test_what_cannot_be(run: Run, loader: Loader, tmp_path: Path, corpus: Corpus
 # -- checkpoints
 
 
-@pytest.mark.parametrize("cut", [20, 61, 63, 101, 150])
-def test_a_resume_goes_on_exactly(tmp_path: Path, corpus: Corpus, cut: int) -> None:
-    faults = {60: 1.0, 61: 1.2, 62: 0.6, 100: math.nan, 102: math.nan, 130: 2.0}
-    settings: dict[str, Any] = {"detector": True, "budget": SkipBudget(on="spike"), "cooldown_steps": 40}
+FAULTS = {60: 1.0, 61: 1.2, 62: 0.6, 100: math.nan, 102: math.nan, 130: 2.0}
 
-    def monitored(run: Run, loader: Loader, sent: list[Alert]) -> Monitor:
-        return Monitor(run, loader=loader, alerts=[sent.append], **settings)
 
-    whole: list[Alert] = []
-    run = make_run(tmp_path / "whole", corpus)
+def monitored(run: Run, loader: Loader, sent: list[Alert]) -> Monitor:
+    budget = SkipBudget(on="spike")
+    return Monitor(run, loader=loader, alerts=[sent.append], detector=True, budget=budget, cooldown_steps=40)
+
+
+@pytest.fixture(scope="module")
+def unbroken(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Decision], list[Alert]]:
+    """What 200 steps decide and send that nothing interrupts."""
+    sent: list[Alert] = []
+    run = make_run(tmp_path_factory.mktemp("whole") / "run", corpus)
     (loader,) = open_loaders(run, microbatch_size=8, steps=200)
-    with loader, monitored(run, loader, whole) as monitor:
-        unbroken = walk(monitor, loader, faults, range(200))
+    with loader, monitored(run, loader, sent) as monitor:
+        return walk(monitor, loader, FAULTS, range(200)), sent
 
+
+@pytest.mark.parametrize("cut", [20, 61, 63, 101, 150])
+def test_a_resume_goes_on_exactly(run: Run, unbroken: tuple[list[Decision], list[Alert]], cut: int) -> None:
+    decided, whole = unbroken
     parts: list[Alert] = []
-    run = make_run(tmp_path / "parts", corpus)
     (loader,) = open_loaders(run, microbatch_size=8, steps=200)
     with loader, monitored(run, loader, parts) as monitor:
-        resumed = walk(monitor, loader, faults, range(cut))
+        resumed = walk(monitor, loader, FAULTS, range(cut))
         state, at = json.loads(json.dumps(monitor.state_dict())), loader.state()
         num_sent = len(parts)
         # What the first attempt did beyond its checkpoint, and saw there, is taken back.
-        walk(monitor, loader, {**faults, cut + 1: 3.0, cut + 3: math.nan}, range(cut, cut + 10))
+        walk(monitor, loader, {**FAULTS, cut + 1: 3.0, cut + 3: math.nan}, range(cut, cut + 10))
     del parts[num_sent:]
     (loader,) = open_loaders(run, microbatch_size=8, steps=200, state=at)
     with loader, monitored(run, loader, parts) as monitor:
         monitor.load_state_dict(state)
         assert monitor.state_dict() == state, "before the first step it is what was loaded"
-        resumed += walk(monitor, loader, faults, range(cut, 200))
-    assert told(resumed) == told(unbroken)
-    assert [decision.skip_update for decision in resumed] == [decision.skip_update for decision in unbroken]
+        resumed += walk(monitor, loader, FAULTS, range(cut, 200))
+    assert told(resumed) == told(decided)
+    assert [decision.skip_update for decision in resumed] == [decision.skip_update for decision in decided]
     assert [(alert.key, alert.step, alert.num_held_back) for alert in parts] == [
         (alert.key, alert.step, alert.num_held_back) for alert in whole
     ]
