@@ -49,6 +49,7 @@ TYPED: dict[str, tuple[str, int]] = {
     "log": ("log RUN", 0),
     "verify": ("verify RUN --json", 0),
     "schema": ("schema manifest", 0),
+    "spikes": ("spikes ../shared/data/training_logs/megatron_mixtral_8x7b.json.gz --json", 0),
 }
 
 
@@ -146,6 +147,20 @@ def test_the_document_of_replay_is_frozen(told) -> None:
             assert list(sample) == SAMPLE_KEYS
             assert (sample["status"], sample["delivered"], sample["problem"]) == ("exact", None, None)
             assert sample["digest"] == sample["recorded"]
+
+
+def test_the_document_of_spikes_is_frozen(told) -> None:
+    answer = told.json("spikes")
+    assert list(answer) == ["log", "steps", "events", "profiles"]
+    assert list(answer["steps"]) == ["first", "last", "logged"]
+    assert answer["events"]
+    for event in answer["events"]:
+        assert list(event) == [
+            *("class", "start", "stop", "peak", "size_nats", "sigmas", "aftermath_nats", "grad_norm_ratio"),
+        ]
+        assert event["start"] <= event["peak"] < event["stop"]
+    assert [list(each) for each in answer["profiles"]] == [["profile", "alarms", "per_1000"]] * len(answer["profiles"])
+    assert answer["profiles"][0]["alarms"] == len(answer["events"])
 
 
 def test_what_replay_writes_is_what_the_digests_say(told) -> None:
