@@ -14,6 +14,7 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_the_walk_stops_at_the_first_conclusive_check_and_shows_what_decided_nothing
     A1        dataguard.triage.diagnose.checks:in_order                   tests/triage/diagnose/test_checks.py
               test_cheap_checks_come_first_by_their_computed_cost
+              test_a_check_that_became_dear_comes_late
     A2        dataguard.triage.detect.episode:classified                  tests/triage/detect/test_detector.py
               test_a_spike_that_recovers_in_30_steps_is_transient_and_its_onset_is_where_the_gradient_rose
               test_a_hard_batch_is_told_at_once_and_classified_after_its_aftermath
@@ -167,6 +168,7 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_a_source_that_lost_records_is_told
     C19       dataguard.triage.checklist:walk                             tests/triage/test_checklist.py
               test_what_is_known_is_answered_with_its_evidence
+              test_what_is_to_be_done_is_missing_until_it_stands_in_the_journal
               test_what_is_not_known_is_missing_and_never_answered
     C20       dataguard.torch.stability.probe:probe                       tests/torch/stability/test_probe.py
               test_the_model_under_test_is_as_it_was
@@ -188,6 +190,7 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_rows_beyond_the_radius_come_back_onto_it
     C25       dataguard.triage.localise.localising:localise               tests/triage/localise/test_localise.py
               test_a_bad_shard_is_found_with_its_signal_and_its_samples
+              test_one_odd_sample_is_no_data_while_its_loss_is_as_its_neighbours
     C25       dataguard.triage.localise.localising:localise               tests/triage/localise/test_forms.py
               test_a_shard_of_one_repeated_sequence_of_tokens_is_found_though_the_loss_falls
     C26       dataguard.audit.mixture:mixture_of                          tests/audit/test_audit.py

@@ -6,9 +6,9 @@ import pytest
 
 from dataguard.core.evidence import Evidence, HardwareLog, RankPattern, Replay, Told, Verdict
 from dataguard.core.spikes import EventClass
-from dataguard.triage.diagnose import Costs, diagnose, replay_node_seconds, replay_steps, verdict_of
+from dataguard.triage.diagnose import Costs, costs, diagnose, replay_node_seconds, replay_steps, verdict_of
 from dataguard.triage.diagnose.checks import CHECKS, in_order, next_check
-from dataguard.triage.diagnose.costs import cost_of, how_to
+from dataguard.triage.diagnose.costs import Cost, cost_of, how_to
 from dataguard.triage.diagnose.rates import (
     HARDWARE_SHARE,
     LEAST_RANKS_ACROSS,
@@ -59,6 +59,11 @@ def test_cheap_checks_come_first_by_their_computed_cost() -> None:
     assert order[:3] == ("plan_and_journal", "numerics_and_ranks", "machine_logs")
     assert order[-2:] == ("canary", "replay")
     assert set(order) == set(CHECKS)
+
+
+def test_a_check_that_became_dear_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(costs._COSTS, "samples", lambda _: Cost(node_seconds=1e9, text="every shard is far away"))  # type: ignore[arg-type]
+    assert in_order(KNOWN)[-1] == "samples"
 
 
 def test_every_fact_but_the_event_is_found_by_one_check() -> None:

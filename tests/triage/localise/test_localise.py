@@ -98,6 +98,23 @@ def test_ranks_that_hold_the_bad_samples_are_put_down_to_them(tmp_path: Path) ->
     assert found.microbatches[0].num_outlying_samples > 0
 
 
+@pytest.mark.parametrize(("own", "data"), [(0.0, Told.NO), (3.0, Told.YES)])
+def test_one_odd_sample_is_no_data_while_its_loss_is_as_its_neighbours(tmp_path: Path, own: float, data: Told) -> None:
+    """Every loss of the step is raised, by the state; a sample that is far too long did it only if its own is more."""
+    random = np.random.default_rng(3)
+    shards = {f"web/s{i}": ordinary(random, NUM_ROWS) for i in range(NUM_SHARDS)}
+    shards["web/s5"][40] = " ".join(prose(random, 40) for _ in range(3000))
+    settings: dict[str, Any] = {"steps": STEP, "global_batch": BATCH, "lanes": 1, "shuffle": "none"}
+    run = walk(tmp_path / "run", write(tmp_path, shards), num_ranks=4, **settings)
+    odd = run.shard("s5") & (run.records["row"] == 40)
+    (step,) = run.records["step"][odd].tolist()
+    run.losses[run.records["step"] == step] += 2.0
+    run.losses[odd] += own
+    run.log()
+    found = localise(run.run, event_at(step))
+    assert found.data is data, found.texts
+
+
 def test_one_sick_rank_is_no_data(tmp_path: Path) -> None:
     run = clean(tmp_path)
     sick = (run.records["step"] == 50) & (run.records["rank"] == 2)
