@@ -47,7 +47,7 @@ COMMANDS = (
     _entry(_BACK, "where", "where", "Every step, planned and delivered, that holds a record."),
     _entry(_BACK, "seen", "seen", "What a checkpoint of a step was trained on."),
     _entry(_BACK, "verify", "verify", "Check that journal, index, plan and data agree."),
-    _entry(_BACK, "canary", "canary", "Run one microbatch here, and compare it with other hosts bit by bit."),
+    _entry(_BACK, "canary", "canary", "One microbatch here and on other hosts, compared bit by bit."),
     _entry(_BACK, "telemetry", "telemetry", "Bring in what other tools logged, and look at what was logged."),
     _entry(_BACK, "triage", "triage", "From a spike to a verdict to the commands that mend it."),
     _entry(_BACK, "spikes", "spikes", "Events in any training log: spikes, shifts, climbs, faults."),
