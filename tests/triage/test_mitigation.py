@@ -10,8 +10,10 @@ import pytest
 from dataguard.core.evidence import Mitigation
 from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.core.trainer import OptimizerFacts, TrainerFacts
+from dataguard.loader import walking
 from dataguard.run import amend
 from dataguard.run.noting import note_facts
+from dataguard.run.places import this_host
 from dataguard.run.run import Run
 from dataguard.run.telemetry import open_telemetry, telemetry_records
 from dataguard.triage.mitigation import mitigation_of
@@ -62,6 +64,19 @@ def test_another_configuration_that_got_past_it_helped(run: Run) -> None:
     note_facts(run, TrainerFacts(optimizer=OptimizerFacts(epsilon=1e-6)), attempt=2)
     log(run, 2, range(120), spike=False)
     assert of(run) is Mitigation.CONFIGURATION
+
+
+def test_other_machines_that_got_past_it_helped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking, "this_host", lambda: "node-9")
+    again(run, stop=120, spike=False)
+    helped, (text,) = mitigation_of(run, run.read(), 1, EVENT)
+    assert helped is Mitigation.HOST
+    assert text.endswith(f": without {this_host()}")
+
+
+def test_the_same_once_more_that_got_past_it_tells_nothing(run: Run) -> None:
+    again(run, stop=120, spike=False)
+    assert of(run) is Mitigation.NOT_TRIED
 
 
 def test_what_came_again_or_did_not_get_there_or_was_two_things_tells_nothing(run: Run) -> None:

@@ -62,6 +62,12 @@ def test_a_rank_that_logged_less_of_the_last_step_is_named(tmp_path: Path) -> No
     assert "rank 1 logged less" in silence.texts[1]
 
 
+def test_of_ranks_that_all_began_the_last_step_the_one_with_fewer_samples_is_named(tmp_path: Path) -> None:
+    silence = look(trained(tmp_path, world_size=3, num_steps=20, samples_of={0: 2, 1: 1, 2: 2}), 60)
+    assert silence is not None
+    assert silence.event.rank == 1
+
+
 def test_ranks_that_came_equally_far_are_not_blamed(tmp_path: Path) -> None:
     silence = look(trained(tmp_path, world_size=2, num_steps=20, samples_of={0: 2, 1: 2}), 60)
     assert silence is not None
