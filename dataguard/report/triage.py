@@ -82,7 +82,9 @@ def _event(event: EventShown) -> str:
 
 def _places(localised: Localised) -> Iterator[str | Table]:
     """Ranks, samples and shards, worst first."""
-    ranks = [each for each in localised.ranks if each.loss_z is not None or each.grad_norm_z is not None]
+    known = [each for each in localised.ranks if each.loss_z is not None or each.grad_norm_z is not None]
+    # What stands out; where nothing does, the three that come nearest.
+    ranks = [each for each in known if each.outlying or each.num_outlying_samples] or known[:3]
     if ranks:
         yield table(
             ("rank", "step", "loss", "z", "gradient norm", "z of it", "against", "outlying samples"),

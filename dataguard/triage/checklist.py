@@ -156,7 +156,10 @@ def _category(event: SpikeEvent | None, evidence: Evidence, *, is_rate_logged: b
     texts = evidence.texts
     if event is not None:
         ordinary = evidence.grad_norm is GradNorm.ORDINARY
-        if ordinary and event.event_class not in _BATCHES:
+        alone = evidence.ranks in (RankPattern.ONE_RANK, RankPattern.PERSISTENT)
+        if ordinary and event.event_class in _BATCHES and alone:
+            step.say("the loss of one rank stands out and the gradient norm does not")
+        elif ordinary and event.event_class not in _BATCHES:
             step.say("the gradient norm is what it was before")
         else:
             step.say(_CATEGORIES.get(evidence.grad_norm, "the gradient norm says nothing"))

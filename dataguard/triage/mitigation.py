@@ -18,6 +18,7 @@ from dataguard.run.events import TrainerDescribed
 from dataguard.run.journal import Entry, JournalRead
 from dataguard.run.places import hosts_of
 from dataguard.run.run import Run
+from dataguard.triage.choosing import without_pauses
 from dataguard.triage.curve import curve_of_run
 from dataguard.triage.detect import detect
 from dataguard.triage.respond import facts_of
@@ -52,9 +53,10 @@ def mitigation_of(run: Run, read: JournalRead, leaf: int, event: SpikeEvent) -> 
         return Mitigation.NOT_TRIED, (f"attempt {retry.number} began again before it, and logged nothing",)
     if not len(curve.steps) or run.step(int(curve.steps[-1])) < reach:
         return Mitigation.NOT_TRIED, (f"attempt {retry.number} began again before it, and did not get past it",)
+    begun = [run.label(each.fork_step) for each in tree.lineage(retry.number)[1:]]
     again = [
         each
-        for each in detect(curve, changes=[run.label(retry.fork_step)]).events
+        for each in without_pauses(detect(curve, changes=begun).events, begun)
         if run.step(each.start) < reach and each.stop > run.label(retry.fork_step)
     ]
     if again:

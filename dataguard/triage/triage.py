@@ -22,6 +22,7 @@ from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.errors import RunDamaged, WriteFailed
 from dataguard.run.clock import unix_seconds
 from dataguard.run.run import Run
+from dataguard.run.telemetry_reading import read_telemetry
 from dataguard.triage.answers import (
     CanaryShown,
     EventShown,
@@ -106,6 +107,7 @@ def triage(
         run.step(step)  # a step before the run's first is refused
         if event is None and looked.leaf is not None:
             notes.append(_no_event_at(step, nearest(looked.events, step), looked))
+            notes += _elsewhere(looked, step)
     localised = _localised(looked, event, step, roots)
     gathered = gather(looked, event, localised, machine_logs)
     given = None if checkpoints is None else [(run.step(label), path) for label, path in checkpoints]
@@ -286,12 +288,40 @@ def _not_judged(looked: Looked, step: int | None) -> str | None:
     steps, _ = looked.curve.series("loss")
     least = DetectorSettings().num_history
     if step is not None and step not in steps:
-        return f"no loss was logged of step {step:,}: whether it misbehaved there is not known"
+        return f"no loss was logged of step {step:,}{_skipped(looked, step)}: whether it misbehaved there is not known"
     num_before = len(steps) if step is None else int((steps < step).sum())
     if num_before < least:
         behind = "" if step is None else f" before step {step:,}"
         return f"{num_before:,} losses were logged{behind}; with fewer than {least:,} a spike is not told from noise"
     return None
+
+
+def _skipped(looked: Looked, step: int) -> str:
+    """Why a step has no loss, where a skip left it out."""
+    assert looked.leaf is not None
+    delivered = looked.run.steps_of(looked.leaf, looked.read).next_delivered(looked.run.step(step))
+    if delivered == looked.run.step(step):
+        return ""
+    return f", which a skip of this lineage leaves out (the next is {looked.run.label(delivered):,})"
+
+
+def _elsewhere(looked: Looked, step: int) -> list[str]:
+    """Attempts that logged the step as well, and do not count for it here: the event that is meant may be theirs."""
+    run = looked.run
+    tree = run.attempts(looked.read)
+    asked = run.step(step)
+    counts = next((each.number for each in reversed(tree.lineage(looked.leaf)) if each.fork_step <= asked), None)
+    others = [
+        number
+        for number in tree.numbers
+        if number != counts
+        and tree.attempt(number).fork_step <= asked
+        and len(read_telemetry(run.layout, number, names=("loss",), steps=(asked, asked + 1), torn=[], damage=[]))
+    ]
+    return [
+        f"attempt {number} logged step {step:,} as well, which does not count on this lineage: --attempt {number}"
+        for number in others
+    ]
 
 
 def _no_event_at(step: int, near: SpikeEvent | None, looked: Looked) -> str:

@@ -18,7 +18,9 @@ from dataguard.cli.triage import triage as command
 from dataguard.core.evidence import HardwareLog, Replay, Told, Verdict
 from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.errors import RunDamaged, WriteFailed
+from dataguard.plan.state import LoaderState
 from dataguard.report.triage import render_triage
+from dataguard.run.amend import skip
 from dataguard.run.events import ExperimentDone
 from dataguard.run.journal import Journal
 from dataguard.run.places import this_host
@@ -192,6 +194,42 @@ def test_what_ranks_logged_of_a_long_event_is_read_around_its_begin_and_its_peak
     rows, told = rows_around(looked, long)
     assert np.unique(rows["step"]).tolist() == [*range(64), *range(289 - 64, 300)]
     assert told == "of 300 steps, what ranks logged was read in 1:65 and 226:354"
+
+
+@pytest.mark.parametrize("skip_mode", ["jump", "hole"])
+def test_a_pause_between_attempts_is_no_stall_and_an_abandoned_event_is_pointed_to(
+    tmp_path: Path, skip_mode: str
+) -> None:
+    corpus = make_corpus(tmp_path, {"web": {"a.parquet": 1000}}, group=50)
+    run = make_run(tmp_path / "run", corpus, global_batch=2, skip_mode=skip_mode)
+    noise = np.random.default_rng(0).normal(0, 0.01, 200)
+
+    def train(attempt: int, state: LoaderState | None, steps: int, excess: dict[int, float]) -> LoaderState:
+        (loader,) = open_loaders(run, microbatch_size=2, state=state)
+        taken = [loader.take_step()[0].step]
+        kept = loader.state()
+        for _ in range(steps - 1):
+            taken.append(loader.take_step()[0].step)
+            kept = loader.state() if taken[-1] == 59 else kept
+        loader.close()
+        with open_telemetry(run, attempt, 0) as writer:
+            for step in taken:
+                value = np.array([3.0 + noise[step] + excess.get(step, 0.0)])
+                time_ns = (START + step + 5_000 * attempt) * 10**9
+                writer.append(telemetry_records(step, ["loss"], value, time_ns=time_ns))
+        return kept
+
+    state = train(1, None, 110, {100: 1.5, 101: 1.2, 102: 0.9, 103: 0.6})
+    skip(run, 99, 105, reason="the spike")
+    train(2, state, 130, {150: 1.0})
+    answer = triage(run, note=False)
+    assert [each.event_class for each in answer.events] == [EventClass.HARD_BATCH]
+    asked = triage(run, step=100, note=False)
+    assert "attempt 1 logged step 100 as well, which does not count on this lineage: --attempt 1" in asked.notes
+    if skip_mode == "hole":
+        assert asked.diagnosis.summary.startswith("no loss was logged of step 100, which a skip of this lineage")
+    abandoned = triage(run, attempt=1, note=False)
+    assert {fact.name: fact.value for fact in abandoned.facts}["mitigation"] == "skip"
 
 
 def test_a_rank_whose_steps_were_delivered_again_hides_no_other(tmp_path: Path) -> None:
