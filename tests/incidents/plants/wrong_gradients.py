@@ -47,7 +47,7 @@ def _place(played: Played) -> tuple[str, bool]:
 INCIDENT = Incident(
     name="wrong_gradients",
     segments=lambda generator: [clean(generator, 100)],
-    settings=lambda seed: Settings(num_steps=100, world_size=4, canary_every=50, watch_every=0, fault=_Broken()),
+    settings=lambda seed: Settings(num_steps=100, world_size=4, canary_every=14, watch_every=0, fault=_Broken()),
     classes=frozenset({None, EventClass.CREEPING_DRIFT}),
     verdicts=frozenset({Verdict.HARDWARE}),
     place=_place,
