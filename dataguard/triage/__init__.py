@@ -28,6 +28,7 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_a_stall_is_a_gap_unlike_any_before
     A4        dataguard.triage.silence:silence_of                         tests/triage/test_silence.py
               test_a_rank_that_logged_less_of_the_last_step_is_named
+              test_of_ranks_that_all_began_the_last_step_the_one_with_fewer_samples_is_named
     A5        dataguard.torch.monitoring.rank_outliers:RankWatch          tests/torch/test_rank_outliers.py
               test_one_rank_in_512_is_named_where_the_mean_shows_nothing
               test_below_eight_a_rank_is_held_against_its_own_past
@@ -89,6 +90,9 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_the_baseline_is_taken_over_the_whole_horizon
     A16       dataguard.triage.mitigation:mitigation_of                   tests/triage/test_mitigation.py
               test_a_skip_that_got_past_it_helped
+              test_other_machines_that_got_past_it_helped
+    A16       dataguard.triage.gathering:gather                           tests/triage/test_gathering.py
+              test_every_fact_is_that_of_its_place_with_its_numbers
     A17       dataguard.triage.respond.skipping:span_of                   tests/triage/respond/test_planner.py
               test_the_range_covers_the_event_where_the_relative_rule_ends_before_it
     A17       dataguard.triage.respond.planner:plan_response              tests/triage/respond/test_planner.py
@@ -138,6 +142,8 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_every_outcome_has_every_key_and_no_nan
     C12       dataguard.torch.stability.step:train_step                   tests/torch/stability/test_step.py
               test_too_many_skips_in_a_row_end_it_with_a_message
+    C12       dataguard.torch.stability.history:GradientHistory           tests/torch/stability/test_step.py
+              test_what_is_not_finite_enters_no_history
     C12       dataguard.torch.stability.step:train_step                   tests/torch/stability/test_step_ranks.py
               test_every_rank_decides_the_same
     C13, C14  dataguard.triage.diagnose.verdict:verdict_of                tests/triage/diagnose/test_table.py
