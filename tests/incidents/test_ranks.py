@@ -9,7 +9,7 @@ import pytest
 from tests.incidents.incident import Outcome
 
 
-@pytest.mark.parametrize("name", ["wrong_gradients", "one_rank_nan", "stalled_rank", "clean_run"])
+@pytest.mark.parametrize("name", ["wrong_gradients", "one_rank_nan", "one_rank_nan_once", "stalled_rank", "clean_run"])
 def test_it_comes_out_as_the_table_expects(name: str, played: Callable[[str], Outcome]) -> None:
     outcome = played(name)
     assert outcome.wrong == ()

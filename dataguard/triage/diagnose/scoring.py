@@ -27,6 +27,8 @@ _TRACED = all_events_but(EventClass.STALL, EventClass.HARD_BATCH)
 _CURVES = all_events_but(EventClass.STALL, EventClass.HARD_FAULT)
 _OF_THE_BATCH = (Replay.BATCH, Replay.BATCH_FROM_THIS_STATE)
 
+_ONE_RANK_ALONE = when(event=EventClass.HARD_FAULT, finite=Finite.ONE_RANK, replay=Replay.NOT_REPRODUCED)
+
 OTHER_SIGNS: tuple[Sign, ...] = (
     Sign(
         name="no_damage",
@@ -143,6 +145,16 @@ OTHER_SIGNS: tuple[Sign, ...] = (
         points=1,
         condition=when(event=_BY_LOSS, replay=Replay.NOT_REPRODUCED),
         says="it does not come again, as a fault of hardware would not; alone that proves nothing",
+    ),
+    Sign(
+        name="one_rank_not_reproduced.hardware",
+        hypothesis=HARDWARE,
+        points=6,
+        condition=_ONE_RANK_ALONE,
+        says="NaN or infinity stood on one rank alone, and that rank's own microbatch is finite where it is replayed, "
+        "from weights that all ranks had",
+        reason="not alone, as row A8 has it: the other ranks show that the state was sound, the replay that the inputs "
+        "were; six, since a race in the program would do the same",
     ),
     Sign(
         name="canary_differs.hardware",
@@ -269,6 +281,7 @@ CAN_CONVICT: Mapping[Hypothesis, Condition] = {
     + when(event=_TRACED - {EventClass.HARD_FAULT}, optimizer=Told.YES)
     + when(event=EventClass.HARD_FAULT, optimizer=Told.YES, finite=_NOT_ONE_RANK),
     HARDWARE: when(replay=Replay.NODE)
+    + _ONE_RANK_ALONE
     + when(canary=Told.YES)
     + when(ranks=RankPattern.PERSISTENT)
     + when(event=all_events_but(), hardware_log=HardwareLog.HARDWARE),

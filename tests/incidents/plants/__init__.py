@@ -22,6 +22,7 @@ MODULES = (
     "fp16_overflow",
     "wrong_gradients",
     "one_rank_nan",
+    "one_rank_nan_once",
     "stalled_rank",
     "deduplication_bug",
     "planned_lr_step",
