@@ -35,7 +35,7 @@ OTHER_SIGNS: tuple[Sign, ...] = (
         hypothesis=DATA,
         points=5,
         condition=when(event=EventClass.HARD_BATCH),
-        says="loss and gradient norm are back at once: nothing was damaged",
+        says="the loss is back at once, and so is the gradient norm where it was logged: nothing was damaged",
         reason="with the shape's own point six: the shape defines the class, and runs of one data order share it",
     ),
     Sign(
