@@ -127,3 +127,21 @@ def test_a_rate_that_steps_down_takes_the_loss_with_it_and_one_that_steps_up_exc
     up = with_rate(moved, np.where(np.arange(700) < 400, 1e-4, 5e-4))
     assert [event.start for event in up.events] == [400]
     assert 400 in [change.step for change in up.changes]
+
+
+def test_right_after_a_shift_the_noise_is_known_as_before() -> None:
+    losses = 2.5 + 0.03 * noise(800, seed=1)
+    losses[500:] += 0.5
+    losses[569] += 0.6
+    assert [(event.event_class, event.start) for event in seen(losses)] == [
+        (EventClass.ABSORBING_SHIFT, 500),
+        (EventClass.HARD_BATCH, 569),
+    ]
+
+
+def test_a_gradient_norm_that_stays_raised_after_a_hard_batch_makes_it_none() -> None:
+    losses, grad = 2.5 + 0.03 * noise(800, seed=1), np.exp(-1.2 + 0.12 * noise(800, seed=2))
+    losses[500] += 1.0
+    assert [event.event_class for event in seen(losses, grad=grad)] == [EventClass.HARD_BATCH]
+    grad[501:530] = np.exp(-1.2 + 0.24)  # two sigma: no point of them stands out by itself
+    assert [event.event_class for event in seen(losses, grad=grad)] == [EventClass.TRANSIENT_SPIKE]
