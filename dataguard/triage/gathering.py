@@ -52,10 +52,15 @@ class Gathered:
 
 
 def gather(
-    looked: Looked, event: SpikeEvent | None, localised: Localised | None, machine_logs: MachineLogs | None
+    looked: Looked,
+    event: SpikeEvent | None,
+    localised: Localised | None,
+    machine_logs: MachineLogs | None,
+    *,
+    step: int | None = None,
 ) -> Gathered:
-    """Put together what is known about an event, or about a run without one."""
-    experiments = experiments_of(looked, event)
+    """Put together what is known about an event, or, without one, about the step that was asked for and the run."""
+    experiments = experiments_of(looked, event, step)
     canaries = canaries_of(looked)
     texts: dict[str, tuple[str, ...]] = {}
     evidence = Evidence(event=None if event is None else event.event_class)
@@ -154,15 +159,22 @@ def _signs(found: Sequence[OptimizerSign], number_type: str | None) -> dict[Sign
     }
 
 
-def experiments_of(looked: Looked, event: SpikeEvent | None) -> tuple[tuple[Entry, ExperimentDone], ...]:
-    """Experiments on steps of the event that stand in the journal, of attempts on this lineage, oldest first."""
-    if event is None:
-        return ()
+def experiments_of(
+    looked: Looked, event: SpikeEvent | None, step: int | None = None
+) -> tuple[tuple[Entry, ExperimentDone], ...]:
+    """Experiments on steps of the event, or without one on the step that was asked for, oldest first.
+
+    They stand in the journal, and are of attempts on this lineage.
+    """
     mine = _lineage(looked)
+
+    def is_meant(label: int) -> bool:
+        return label == step if event is None else reaches(event, label)
+
     return tuple(
         (entry, each)
         for entry, each in noted(looked.read.entries, ExperimentDone)
-        if each.attempt in mine and reaches(event, looked.run.label(each.step))
+        if each.attempt in mine and is_meant(looked.run.label(each.step))
     )
 
 

@@ -109,7 +109,7 @@ def triage(
             notes.append(_no_event_at(step, nearest(looked.events, step), looked))
             notes += _elsewhere(looked, step)
     localised = _localised(looked, event, step, roots)
-    gathered = gather(looked, event, localised, machine_logs)
+    gathered = gather(looked, event, localised, machine_logs, step=step)
     given = None if checkpoints is None else [(run.step(label), path) for label, path in checkpoints]
     costs = _costs(looked, event, given)
     diagnosis = _nothing_checked(diagnose(gathered.evidence, costs=costs), looked, event, step)

@@ -121,6 +121,19 @@ def test_a_step_without_an_event_says_which_is_near(spiked: Run) -> None:
         triage(spiked, step=0, note=False)
 
 
+def test_an_experiment_on_a_step_without_an_event_is_shown_and_a_node_that_shows_it_is_hardware(spiked: Run) -> None:
+    spiked.journal.append(
+        ExperimentDone(
+            attempt=1, step=99, outcome=Replay.NODE, number_type=Told.UNKNOWN, first_layer=None, results=DIGEST,
+            summary="this node and not another",
+        )
+    )  # fmt: skip
+    answer = triage(spiked, step=100, note=False)
+    assert [each.step for each in answer.experiments] == [100]
+    assert answer.diagnosis.verdict is Verdict.HARDWARE
+    assert triage(spiked, step=101, note=False).experiments == ()
+
+
 def test_a_planned_change_is_told_from_an_event(tmp_path: Path) -> None:
     shift = dict.fromkeys(range(250, NUM_STEPS + 1), 0.3)
     run = logged(tmp_path, shift)
