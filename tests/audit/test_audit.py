@@ -226,6 +226,9 @@ def test_a_mixture_is_held_against_what_is_there(folder: Path, tmp_path: Path) -
     ids, web = summary.mixture.sources
     assert (ids.weight, web.weight) == (0.75, 0.25)
     assert ids.share_of_bytes + web.share_of_bytes == pytest.approx(1)
+    of_ids, of_web = (source.content_bytes for source in summary.sources)
+    assert ids.share_of_bytes == pytest.approx(of_ids / (of_ids + of_web))
+    assert abs(ids.share_of_bytes - ids.share_of_records) > 0.01, "records are of other sizes here, so it shows"
     assert ids.share_of_tokens == 1.0
     assert web.share_of_tokens is None
     assert ids.epochs_by_bytes == pytest.approx(0.75 / ids.share_of_bytes)
