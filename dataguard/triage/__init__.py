@@ -120,7 +120,7 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_an_overflow_of_float16_is_found_where_it_begins
               test_attention_logits_that_overflow_are_told_by_their_attention
     C5        dataguard.triage.evidence.optimizer:optimizer_signs         tests/triage/evidence/test_optimizer.py
-              test_rows_of_unseen_tokens_are_at_the_floor_from_the_start
+              test_rows_of_tokens_that_hardly_occur_are_no_sign
     C5        dataguard.torch.stability.probe:probe                       tests/torch/stability/test_probe.py
               test_what_the_optimizer_holds_is_told_by_block_and_not_moved
     C6        dataguard.torch.stability.qk_norm:QKNormAttention           tests/torch/stability/test_qk_norm.py

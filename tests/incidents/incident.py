@@ -213,6 +213,9 @@ def train(incident: Incident, stage: Stage, settings: Settings) -> None:
         for process in processes:
             process.kill()
             process.wait()
+            for pipe in (process.stdout, process.stderr):
+                assert pipe is not None
+                pipe.close()
 
 
 def diagnose(incident: Incident, stage: Stage, settings: Settings, run: Run) -> Any:
