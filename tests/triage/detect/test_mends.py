@@ -145,3 +145,12 @@ def test_a_gradient_norm_that_stays_raised_after_a_hard_batch_makes_it_none() ->
     assert [event.event_class for event in seen(losses, grad=grad)] == [EventClass.HARD_BATCH]
     grad[501:530] = np.exp(-1.2 + 0.24)  # two sigma: no point of them stands out by itself
     assert [event.event_class for event in seen(losses, grad=grad)] == [EventClass.TRANSIENT_SPIKE]
+
+
+def test_a_shift_below_every_threshold_shows_in_the_aftermath() -> None:
+    losses = 2.5 + 0.03 * noise(1000, seed=1)
+    losses[600] += 1.0
+    losses[601:] += 0.04
+    event = next(each for each in seen(losses) if each.start == 600)
+    assert (event.event_class, event.stop) == (EventClass.ABSORBING_SHIFT, 601)
+    assert event.aftermath_nats == pytest.approx(0.04, abs=0.015)

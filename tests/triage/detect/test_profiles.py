@@ -35,6 +35,8 @@ def test_rules_are_those_of_their_sources(name: str) -> None:
     losses = curve(500, seed=1)
     losses[350:357] += 9.0
     losses[420] += 0.5
+    losses[310:350:4] += 0.02 * np.arange(10)  # about what each rule calls its bound
+    losses[440:] += 0.2
     expected = [i for i in range(500) if NAIVE[name](losses.tolist(), i)]
     assert rule_of(name)(losses).nonzero()[0].tolist() == expected
     assert expected
@@ -54,3 +56,8 @@ def test_what_one_nan_does_to_each_rule_is_as_told() -> None:
 def test_a_profile_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="no rule is called 'x'"):
         rule_of("x")
+
+
+def test_the_window_of_row_a7_leaves_out_the_point_that_it_judges() -> None:
+    losses = np.r_[np.tile([1.0, 1.2], 150), 1.402]  # mean 1.1, deviation 0.1: with the point itself 1.404 is the bound
+    assert rule_of("seed-3sigma")(losses).nonzero()[0].tolist() == [300]
