@@ -220,8 +220,26 @@ def _shares(g: Gathered, losses: SampleLosses, standing: Standing) -> list[Local
         g.steps_out,
         names=g.names,
     )
-    found.sort(key=lambda each: (-each.num_outlying, each.deciding, each.p_value, each.name))
-    return sorted((_share(each, len(found)) for each in found), key=lambda share: not share.stands_out)
+    shares = [(_share(each, len(found)), _hardness(each, g, losses)) for each in found]
+    # Those that stand out first, by how far; of the others the hardest, since it is the one to look at.
+    shares.sort(
+        key=lambda each: (
+            not each[0].stands_out,
+            -each[0].num_outlying,
+            each[0].corrected if each[0].stands_out else 1.0,
+            -each[1],
+            each[0].p_value,
+            each[0].name,
+        )
+    )
+    return [share for share, _ in shares]
+
+
+def _hardness(each: Share, g: Gathered, losses: SampleLosses) -> float:
+    """The mean excess of the losses of its samples, in nats; no number at all where none is known."""
+    numbers = g.samples.shard if each.kind == "shard" else g.samples.source
+    excess = losses.excess[g.is_tested & (numbers == each.number) & ~np.isnan(losses.excess)]
+    return float(excess.mean()) if len(excess) else -np.inf
 
 
 def _share(each: Share, num_shares: int) -> LocalisedShare:

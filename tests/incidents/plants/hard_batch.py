@@ -14,11 +14,11 @@ from tests.incidents.stage import Settings, constant
 INCIDENT = Incident(
     name="hard_batch",
     segments=lambda generator: [
-        clean(generator, 104),
+        clean(generator, 184),  # of a shorter past no detector knows the noise well enough
         Segment([codecs.encode(text, "rot13").swapcase() for text in prose(generator, 16)], "hard"),
         clean(generator, 60),
     ],
-    settings=lambda seed: Settings(num_steps=160, lr=constant(2e-4)),
+    settings=lambda seed: Settings(num_steps=240, lr=constant(2e-4)),
     classes=frozenset({EventClass.HARD_BATCH}),
     verdicts=frozenset({Verdict.HARD_BATCH}),
     place=shard_named("hard"),
