@@ -44,7 +44,9 @@ def render_triage(answer: TriageAnswer) -> Iterator[str | Table]:
     yield ""
     for step in answer.checklist:
         yield f"{step.number}. {step.name} [{_DONE[step.done]}]: {step.answer}"
-        yield from (f"   {text}" for text in step.evidence)
+        yield from (f"   {text}" for text in step.evidence[:_MOST])
+        if len(step.evidence) > _MOST:
+            yield f"   and {len(step.evidence) - _MOST:,} more (--json has all)"
         yield from (f"   missing: {text}" for text in step.missing)
     yield ""
     yield from _verdict(answer)
