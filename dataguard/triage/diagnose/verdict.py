@@ -222,13 +222,18 @@ def _wanted(points: Mapping[Hypothesis, int]) -> frozenset[Verdict]:
     return _CONVICTIONS[next(each for each in Hypothesis if points[each] == first)]
 
 
+_MOST_TEXTS = 4
+"""Findings that a reason is told with; all of them stand beside the facts."""
+
+
 def _texts(held: list[Sign], hypothesis: Hypothesis, evidence: Evidence, *, sign: int) -> tuple[str, ...]:
     """What holds for (or against) a hypothesis, with its points and with the numbers that were found."""
     texts = []
     for each in held:
         if each.hypothesis is hypothesis and each.points * sign > 0:
             numbers = [text for fact in each.facts for text in evidence.texts.get(fact, ())]
-            behind = f": {'; '.join(numbers)}" if numbers else ""
+            more = f"; and {len(numbers) - _MOST_TEXTS:,} more" if len(numbers) > _MOST_TEXTS else ""
+            behind = f": {'; '.join(numbers[:_MOST_TEXTS])}{more}" if numbers else ""
             texts.append(f"{each.points:+d} {each.says}{behind}")
     return tuple(texts)
 
