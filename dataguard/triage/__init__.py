@@ -36,6 +36,7 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
     A5        dataguard.triage.localise.ranks:judge_ranks                 tests/triage/localise/test_ranks.py
               test_a_rank_that_stands_out_over_other_data_is_persistent
               test_a_rank_that_is_far_out_hides_no_other
+              test_a_rank_is_no_part_of_what_it_is_held_against
     A5        dataguard.triage.diagnose.rates:moved_mean                  tests/triage/diagnose/test_checks.py
               test_one_sick_rank_hardly_moves_the_mean
     A6        dataguard.torch.canary.taking:take                          tests/torch/canary/test_canary.py
@@ -142,6 +143,8 @@ fail where its mend is undone (`tests/triage/test_rows.py` holds this table agai
               test_every_outcome_has_every_key_and_no_nan
     C12       dataguard.torch.stability.step:train_step                   tests/torch/stability/test_step.py
               test_too_many_skips_in_a_row_end_it_with_a_message
+    C12       dataguard.torch.monitoring.decision:Skips                   tests/torch/test_detecting.py
+              test_skips_in_a_row_are_counted_across_a_resume
     C12       dataguard.torch.stability.history:GradientHistory           tests/torch/stability/test_step.py
               test_what_is_not_finite_enters_no_history
     C12       dataguard.torch.stability.step:train_step                   tests/torch/stability/test_step_ranks.py

@@ -339,6 +339,21 @@ def test_a_resume_goes_on_exactly(run: Run, unbroken: tuple[list[Decision], list
     ]
 
 
+@pytest.mark.parametrize("cut", [61, 62, 63])
+def test_skips_in_a_row_are_counted_across_a_resume(run: Run, cut: int) -> None:
+    faults = dict.fromkeys(range(60, 70), math.nan)
+    (loader,) = open_loaders(run, microbatch_size=8, steps=200)
+    with loader, Monitor(run, loader=loader, detector=True) as monitor:
+        decided = walk(monitor, loader, faults, range(cut))
+        state, at = monitor.state_dict(), loader.state()
+    assert [decision.step for decision in decided if decision.skip_update] == list(range(60, cut))
+    (loader,) = open_loaders(run, microbatch_size=8, steps=200, state=at)
+    with loader, Monitor(run, loader=loader, detector=True) as monitor:
+        monitor.load_state_dict(state)
+        with pytest.raises(AnswerNo, match=r"stops at step 63: .* the 4th to be skipped in a row"):
+            walk(monitor, loader, faults, range(cut, 70))
+
+
 def test_going_back_without_a_state_takes_back_what_was_found(run: Run) -> None:
     (loader,) = open_loaders(run, microbatch_size=8, steps=200)
     with loader:

@@ -91,6 +91,11 @@ def test_every_outcome_has_every_key_and_no_nan(outcome: StepOutcome) -> None:
 NOTHING_COMPUTED = {StepOutcome.SKIPPED_BAD_DATA, StepOutcome.SKIPPED_NO_LABELS}
 
 
+def test_what_is_recorded_is_the_rank_s_own_loss_and_no_mean_over_ranks() -> None:
+    result = dataclasses.replace(Trainer().step(microbatch(1)), loss=2.0, own_loss=3.0)
+    assert result.recorded() == {"loss": 3.0, "grad_norm": result.grad_norm}
+
+
 def test_a_gradient_that_is_not_finite_behind_a_finite_loss() -> None:
     trainer = Trainer(past=2)
     trainer.model.head.weight.register_hook(lambda grad: grad * math.inf)

@@ -57,6 +57,22 @@ def test_a_few_far_points_do_not_widen_the_scale() -> None:
     assert after.sigmas > 0.8 * before.sigmas
 
 
+def sigmas_of(values: Any, point: float) -> float:
+    judged = tracker_of(values).judge(point)
+    assert judged is not None
+    return judged.sigmas
+
+
+def test_tails_heavier_than_normal_widen_the_scale_and_high_ones_not_what_high_points_are_judged_by() -> None:
+    quiet = 2.5 + 0.03 * noise(600, seed=1)
+    low, high = quiet.copy(), quiet.copy()
+    low[::20] -= 0.15
+    high[::20] += 0.15
+    assert sigmas_of(low, 3.0) < 0.6 * sigmas_of(quiet, 3.0)
+    assert sigmas_of(high, 2.0) > 0.6 * sigmas_of(quiet, 2.0)
+    assert sigmas_of(high, 3.0) > 0.8 * sigmas_of(quiet, 3.0)
+
+
 def test_an_onset_reaches_back_over_one_quiet_point_and_not_over_two() -> None:
     losses = 2.5 + 0.03 * noise(600, seed=3)
     losses[392:401] = 2.5
@@ -154,3 +170,41 @@ def test_a_shift_below_every_threshold_shows_in_the_aftermath() -> None:
     event = next(each for each in seen(losses) if each.start == 600)
     assert (event.event_class, event.stop) == (EventClass.ABSORBING_SHIFT, 601)
     assert event.aftermath_nats == pytest.approx(0.04, abs=0.015)
+
+
+def noticed_in(losses: Any, *, steps: Any = None, changes: tuple[int, ...] = ()) -> list[tuple[str, int, int]]:
+    """What is noticed, at which row, of an event that begins at which step."""
+    detector = Detector(changes=changes)
+    return [
+        (each.kind, i, each.event.start)
+        for i, loss in enumerate(losses.tolist())
+        for each in detector.observe(i if steps is None else int(steps[i]), loss=loss)
+    ]
+
+
+def test_what_comes_back_from_a_told_change_began_as_soon_as_that_is_known() -> None:
+    losses = 2.5 + 0.03 * noise(1000, seed=1)
+    losses[500:503] += 1.0
+    came_back = 502 + DetectorSettings().num_quiet
+    assert noticed_in(losses)[0] == ("began", 500, 500)
+    first, last = noticed_in(losses, changes=(500,))
+    assert first == ("began", came_back, 500)
+    assert (last[0], last[2]) == ("ended", 500)
+
+
+def test_what_goes_on_moving_after_a_told_change_began_before_it_ends() -> None:
+    losses = 2.5 + 0.03 * noise(1000, seed=1)
+    losses[500:600] += 0.5 + 0.05 * np.arange(100)
+    losses[600:] += 5.5
+    noticed = noticed_in(losses, changes=(500,))
+    assert noticed[0] == ("began", 500 + 2 * DetectorSettings().num_history - 1, 500)
+    assert [row > 600 for kind, row, start in noticed if (kind, start) == ("ended", 500)] == [True]
+
+
+def test_what_settles_higher_behind_a_hole_in_the_log_began_and_ended() -> None:
+    steps = np.r_[np.arange(300), 100_000 + np.arange(300)]
+    losses = 2.5 + 0.03 * noise(600, seed=1)
+    losses[300:] += 0.8
+    (began, row, _), (ended, same_row, start) = noticed_in(losses, steps=steps)
+    assert (began, ended, start) == ("began", "ended", 100_000)
+    assert row == same_row

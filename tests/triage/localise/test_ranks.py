@@ -48,6 +48,17 @@ def test_a_rank_that_is_far_out_hides_no_other(num_ranks: int) -> None:
     assert outlying(found) == [1, 3]
 
 
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_a_rank_is_no_part_of_what_it_is_held_against(seed: int) -> None:
+    losses = table(4, seed=seed)
+    losses.values[145, 1] += 0.8  # half the ranks are out: the median of all four lies half way to this one
+    losses.values[145, 3] += 40.0
+    found = judge_ranks(losses, [145], 145)
+    assert found is not None
+    assert outlying(found) == [1, 3]
+    assert found.z[1] == pytest.approx(8, rel=0.5)
+
+
 @pytest.mark.parametrize("num_ranks", SEVERAL)
 def test_a_loss_that_all_ranks_share_is_no_rank_s(num_ranks: int) -> None:
     losses = table(num_ranks)
