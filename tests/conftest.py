@@ -32,3 +32,10 @@ def shared() -> Path:
     if not (root / "data" / "PROVENANCE.md").is_file():
         pytest.skip(f"real files are not on this machine (looked in {root}); set DATAGUARD_SHARED")
     return root
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What incidents came to: told here, since with several processes the first one loads no other conftest."""
+    from tests.incidents.table import print_table
+
+    print_table(terminalreporter)

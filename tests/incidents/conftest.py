@@ -1,4 +1,4 @@
-"""The warm start that all incidents share, and the table at the end of the tests."""
+"""The warm start that all incidents share, and how one is played."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import torch
 from tests.incidents.incident import Outcome, play
 from tests.incidents.plants import MODULES, incident_named
 from tests.incidents.stage import warm_start
-from tests.incidents.table import row_of, rows_as_text
+from tests.incidents.table import ROW, row_of
 
 _SEED = 1
-_ROW = "incident_row"
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +34,7 @@ def played(
     def by_name(name: str) -> Outcome:
         with _one_thread():
             outcome = play(incident_named(name), tmp_path, warm, _SEED)
-        record_property(_ROW, list(row_of(outcome)))
+        record_property(ROW, [MODULES.index(name), *row_of(outcome)])
         return outcome
 
     yield by_name
@@ -52,16 +51,3 @@ class _one_thread:  # noqa: N801 - used as a function
 
     def __exit__(self, *_: object) -> None:
         torch.set_num_threads(self._threads)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table, of whatever incidents were played."""
-    rows = {}
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", None) == "call":
-                rows |= {value[0]: value for name, value in report.user_properties if name == _ROW}
-    if rows:
-        terminalreporter.section("incidents")
-        for line in rows_as_text([rows[name] for name in MODULES if name in rows]):
-            terminalreporter.write_line(line)

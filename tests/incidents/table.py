@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tests.incidents.incident import Outcome
+import pytest
 
-__all__ = ["HEADINGS", "row_of", "rows_as_text"]
+if TYPE_CHECKING:
+    from tests.incidents.incident import Outcome
+
+__all__ = ["HEADINGS", "ROW", "print_table", "row_of", "rows_as_text"]
+
+ROW = "incident_row"
+"""Property of a test's report: the place of its incident in the table, and its row."""
 
 HEADINGS = ("incident", "event class", "localised to", "verdict", "right", "s")
 
@@ -22,3 +29,16 @@ def rows_as_text(rows: Sequence[Sequence[str]]) -> list[str]:
     table = [HEADINGS, *rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def print_table(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of whatever incidents were played, behind all tests; called where every run of tests begins."""
+    rows: dict[int, Sequence[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                rows |= {value[0]: value[1:] for name, value in report.user_properties if name == ROW}
+    if rows:
+        terminalreporter.section("incidents")
+        for line in rows_as_text([rows[place] for place in sorted(rows)]):
+            terminalreporter.write_line(line)
