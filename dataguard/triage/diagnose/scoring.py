@@ -25,6 +25,7 @@ APPLICATION = Hypothesis.APPLICATION
 _BY_LOSS = all_events_but(EventClass.STALL)
 _TRACED = all_events_but(EventClass.STALL, EventClass.HARD_BATCH)
 _CURVES = all_events_but(EventClass.STALL, EventClass.HARD_FAULT)
+_LEVELS = frozenset({EventClass.ABSORBING_SHIFT, EventClass.CREEPING_DRIFT})
 _OF_THE_BATCH = (Replay.BATCH, Replay.BATCH_FROM_THIS_STATE)
 
 _ONE_RANK_ALONE = when(event=EventClass.HARD_FAULT, finite=Finite.ONE_RANK, replay=Replay.NOT_REPRODUCED)
@@ -136,8 +137,9 @@ OTHER_SIGNS: tuple[Sign, ...] = (
         name="not_reproduced.optimizer",
         hypothesis=OPTIMIZER,
         points=-3,
-        condition=when(event=_BY_LOSS, replay=Replay.NOT_REPRODUCED),
+        condition=when(event=_BY_LOSS - _LEVELS, replay=Replay.NOT_REPRODUCED),
         says="it does not come again from the same state and configuration",
+        reason="a level that stays, or climbs, raises ordinary batches as much as this one: there nothing could show",
     ),
     Sign(
         name="not_reproduced.hardware",

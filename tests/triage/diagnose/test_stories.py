@@ -209,3 +209,11 @@ def test_story_4_the_zombie_gpu() -> None:
     assert silent.next_check.name == "canary"
     found = diagnose(Evidence(event=None, finite=Finite.EVERYWHERE, hardware_log=HardwareLog.CLEAN, canary=Told.YES))
     assert found.verdict is Verdict.HARDWARE
+
+
+def test_a_shift_that_ordinary_batches_share_is_not_excused_by_a_replay_of_one() -> None:
+    """Of a level that stays, the batch is as high as the placebos: that it does not stand out of them says nothing."""
+    shift = Evidence(event=EventClass.ABSORBING_SHIFT, optimizer=Told.YES, replay=Replay.NOT_REPRODUCED)
+    assert diagnose(shift).verdict is Verdict.OPTIMIZER_OR_NUMERICS
+    spike = Evidence(event=EventClass.TRANSIENT_SPIKE, optimizer=Told.YES, replay=Replay.NOT_REPRODUCED)
+    assert diagnose(spike).verdict is Verdict.INCONCLUSIVE
