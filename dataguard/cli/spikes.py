@@ -101,7 +101,7 @@ def _examined(
 ) -> Examined:
     from dataguard.run.logs import read_log
     from dataguard.run.run import Run
-    from dataguard.triage.curve import curve_of_run
+    from dataguard.triage.curve import begun_later, curve_of_run
     from dataguard.triage.detect.changes import ChangePoint
     from dataguard.triage.detect.spikes import examine
     from dataguard.triage.evidence.planned import planned_steps
@@ -109,12 +109,15 @@ def _examined(
     if path.is_dir() and Run.exists(path):
         run = Run.open(path)
         log = curve_of_run(run, attempt)
+        begun = begun_later(run, attempt)
         changes = tuple(ChangePoint(step=step, what=what) for step, what in planned_steps(run, attempt).items())
     else:
         if attempt is not None:
             raise UsageError(f"{path} is no run, and has no attempts", todo="leave --attempt out")
-        log, changes = read_log(path, step_column=step_column), ()
-    return examine(log if loss_name is None else _with_loss(log, loss_name), profile=profile, changes=changes)
+        log, changes, begun = read_log(path, step_column=step_column), (), frozenset()
+    return examine(
+        log if loss_name is None else _with_loss(log, loss_name), profile=profile, changes=changes, begun=begun
+    )
 
 
 def _with_loss(log: TrainingLog, name: str) -> TrainingLog:

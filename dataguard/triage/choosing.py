@@ -6,11 +6,11 @@ of one class the newest: what must be answered at once stands first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 from dataguard.core.spikes import EventClass, SpikeEvent
 
-__all__ = ["SERIOUS", "chosen", "nearest", "reaches", "without_pauses"]
+__all__ = ["SERIOUS", "chosen", "nearest", "reaches"]
 
 SERIOUS = (
     EventClass.HARD_FAULT,
@@ -23,21 +23,6 @@ SERIOUS = (
     EventClass.GRAD_NORM_ONLY,
 )
 """Most serious first: what ends a run, what leaves damage, what may, what does not."""
-
-
-def without_pauses(events: Iterable[SpikeEvent], begun: Collection[int]) -> tuple[SpikeEvent, ...]:
-    """Events without the stalls that end where an attempt begins: nothing trained in between, so nothing stood still.
-
-    Parameters
-    ----------
-    begun
-        First steps of attempts, in the trainer's labels.
-
-    >>> stall = SpikeEvent(event_class=EventClass.STALL, start=7, stop=8, peak=6, size_nats=None, sigmas=None)
-    >>> without_pauses([stall], {7}), without_pauses([stall], {9}) == (stall,)
-    ((), True)
-    """
-    return tuple(event for event in events if event.event_class is not EventClass.STALL or event.start not in begun)
 
 
 def reaches(event: SpikeEvent, step: int) -> bool:

@@ -21,7 +21,7 @@ from dataguard.run.logs.recorded import log_of_run
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage, telemetry_ranks
 
-__all__ = ["OVER_RANKS", "curve_of_run", "log_of_lowest", "ranks_that_logged"]
+__all__ = ["OVER_RANKS", "begun_later", "curve_of_run", "log_of_lowest", "ranks_that_logged"]
 
 OVER_RANKS = ("loss", "grad_norm")
 """Names that are taken over all ranks."""
@@ -34,6 +34,11 @@ def ranks_that_logged(run: Run, attempt: int | None = None) -> tuple[int, ...]:
     """Ranks that logged anything on a lineage (default: the newest leaf's), in order."""
     chain = run.attempts().lineage(attempt)
     return tuple(sorted({rank for each in chain for rank in telemetry_ranks(run.layout, each.number)}))
+
+
+def begun_later(run: Run, attempt: int | None = None) -> frozenset[int]:
+    """First steps of the attempts of a lineage but its first, in the trainer's labels: a pause lies before each."""
+    return frozenset(run.label(each.fork_step) for each in run.attempts().lineage(attempt)[1:])
 
 
 def curve_of_run(run: Run, attempt: int | None = None) -> TrainingLog:

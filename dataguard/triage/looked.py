@@ -6,7 +6,7 @@ the traces of one rank, and of all ranks the rows around the event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from dataguard.run.logs import TrainingLog
 from dataguard.run.places import hosts_of
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
-from dataguard.triage.choosing import without_pauses
-from dataguard.triage.curve import curve_of_run, log_of_lowest, ranks_that_logged
+from dataguard.triage.curve import begun_later, curve_of_run, log_of_lowest, ranks_that_logged
 from dataguard.triage.detect import ChangePoint, Detection, detect
 from dataguard.triage.evidence import planned_steps
 from dataguard.triage.respond import facts_of
@@ -102,9 +101,7 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
             run=run, read=read, leaf=leaf, facts=facts, curve=None, traces=None, detection=None, silence=None,
             hosts=hosts_of(run.layout, leaf), notes=tuple(notes),
         )  # fmt: skip
-    detection = detect(curve, changes=changes)
-    begun = {run.label(each.fork_step) for each in tree.lineage(leaf)[1:]}
-    detection = replace(detection, events=without_pauses(detection.events, begun))
+    detection = detect(curve, changes=changes, begun=begun_later(run, leaf))
     silence = None
     if leaf == tree.newest and unclosed_ranks(run.layout, leaf):
         rows = _newest_rows(run, leaf, rank, run.step(int(curve.steps[-1])))

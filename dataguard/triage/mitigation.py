@@ -18,7 +18,6 @@ from dataguard.run.events import TrainerDescribed
 from dataguard.run.journal import Entry, JournalRead
 from dataguard.run.places import hosts_of
 from dataguard.run.run import Run
-from dataguard.triage.choosing import without_pauses
 from dataguard.triage.curve import curve_of_run
 from dataguard.triage.detect import detect
 from dataguard.triage.respond import facts_of
@@ -56,7 +55,7 @@ def mitigation_of(run: Run, read: JournalRead, leaf: int, event: SpikeEvent) -> 
     begun = [run.label(each.fork_step) for each in tree.lineage(retry.number)[1:]]
     again = [
         each
-        for each in without_pauses(detect(curve, changes=begun).events, begun)
+        for each in detect(curve, changes=begun, begun=begun).events
         if run.step(each.start) < reach and each.stop > run.label(retry.fork_step)
     ]
     if again:

@@ -7,7 +7,7 @@ the learning rate); the smallest lasting shift that is more than this log's own 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,7 @@ def detect(
     profile: str = DEFAULT,
     changes: Iterable[int | ChangePoint] = (),
     settings: DetectorSettings | None = None,
+    begun: Collection[int] = (),
 ) -> Detection:
     """The events of a log.
 
@@ -73,6 +74,8 @@ def detect(
         Steps, in the log's labels, from which on things are otherwise by intention.
     settings
         Of the default profile.
+    begun
+        First steps of later attempts, in the log's labels: the pause before one is no stall.
 
     Raises
     ------
@@ -96,7 +99,7 @@ def detect(
     notes = [str(problem) for problem in log.problems]
     if profile == DEFAULT:
         detector = Detector(settings, changes=[each.step for each in points if each.moves_level])
-        events = _walked(detector, found)
+        events = _without_pauses(_walked(detector, found), begun)
         if detector.num_forgotten:
             notes.append(f"{detector.num_forgotten:,} older events are counted, and not listed")
         for step, nats in detector.settled_changes():
@@ -114,6 +117,21 @@ def detect(
         changes=points,
         notes=tuple(notes),
     )
+
+
+def _without_pauses(events: Iterable[SpikeEvent], begun: Collection[int]) -> tuple[SpikeEvent, ...]:
+    """Events without the stalls that end where an attempt begins: nothing trained in between, so nothing stood still.
+
+    Parameters
+    ----------
+    begun
+        First steps of attempts, in the trainer's labels.
+
+    >>> stall = SpikeEvent(event_class=EventClass.STALL, start=7, stop=8, peak=6, size_nats=None, sigmas=None)
+    >>> _without_pauses([stall], {7}), _without_pauses([stall], {9}) == (stall,)
+    ((), True)
+    """
+    return tuple(event for event in events if event.event_class is not EventClass.STALL or event.start not in begun)
 
 
 def judged_log(log: TrainingLog) -> TrainingLog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dataguard.core.spikes import SpikeEvent
@@ -49,11 +49,17 @@ def spikes(log: TrainingLog, *, profile: str = DEFAULT, changes: Iterable[int | 
     return examine(log, profile=profile, changes=changes).answer
 
 
-def examine(log: TrainingLog, *, profile: str = DEFAULT, changes: Iterable[int | ChangePoint] = ()) -> Examined:
+def examine(
+    log: TrainingLog,
+    *,
+    profile: str = DEFAULT,
+    changes: Iterable[int | ChangePoint] = (),
+    begun: Collection[int] = (),
+) -> Examined:
     """The same with the log and the detection that the answer was made of."""
     told = tuple(changes)
-    detection = detect(log, profile=profile, changes=told)
-    default = detection if profile == DEFAULT else detect(log, changes=told)
+    detection = detect(log, profile=profile, changes=told, begun=begun)
+    default = detection if profile == DEFAULT else detect(log, changes=told, begun=begun)
     judged = judged_log(log)
     steps, loss = judged.series("loss")
     rates = []

@@ -10,6 +10,7 @@ import pytest
 from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.run.logs.log import LogRows
 from dataguard.triage.detect import Detection, Detector, DetectorSettings, detect
+from dataguard.triage.detect.spikes import examine
 from dataguard.triage.detect.tracker import Tracker
 from tests.triage.detect.curves import curve, noise
 
@@ -208,3 +209,17 @@ def test_what_settles_higher_behind_a_hole_in_the_log_began_and_ended() -> None:
     (began, row, _), (ended, same_row, start) = noticed_in(losses, steps=steps)
     assert (began, ended, start) == ("began", "ended", 100_000)
     assert row == same_row
+
+
+def test_the_pause_before_a_later_attempt_is_no_stall() -> None:
+    rows = LogRows()
+    for step in range(60):
+        rows.add(step, {"loss": 3.0 + 0.01 * (step % 7)}, time=float(step + (600 if step >= 40 else 0)))
+    log = rows.finish("a", "csv")
+    found = detect(log).events
+    (stall,) = (each for each in found if each.event_class is EventClass.STALL)
+    assert stall.start == 40
+    others = tuple(each for each in found if each is not stall)
+    assert detect(log, begun={40}).events == examine(log, begun={40}).detection.events == others
+    assert len(examine(log, begun={40}).answer.events) == len(others)
+    assert detect(log, begun={41}).events == found
