@@ -102,8 +102,8 @@ def audit(
     from dataguard.audit.run import SEQ_LEN, AuditRequest, run_audit
     from dataguard.corpus.formats.protocol import ScanOptions
     from dataguard.gate.policy import load_policy
-    from dataguard.report.audit_answer import render_audit
-    from dataguard.report.audit_page import audit_page
+    from dataguard.report.audit.answer import render_audit
+    from dataguard.report.audit.page import audit_page
 
     timeout_seconds = timeout_of(isolate=isolate, scan_timeout_seconds=scan_timeout_seconds)
     given = {name: value for name, value in limits.items() if value is not None}

@@ -30,7 +30,7 @@ def report(folder: Path, out: Path, roots: dict[str, str], as_json: bool) -> Non
 
     Example: dataguard report AUDIT -o audit.html
     """
-    from dataguard.report.audit_page import page_of_folder
+    from dataguard.report.audit.page import page_of_folder
     from dataguard.report.html import PAGE_START
     from dataguard.report.written import ReportWritten, render_report
     from dataguard.run.atomic import publish, write_failed

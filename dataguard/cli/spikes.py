@@ -67,7 +67,7 @@ def spikes(
 
     Examples: dataguard spikes RUN; dataguard spikes a.log b.log --plot both.html
     """
-    from dataguard.report.spikes import render_comparison, render_spikes
+    from dataguard.report.spikes.text import render_comparison, render_spikes
     from dataguard.triage.detect.spikes import compare_examined
 
     if len(logs) > 2:
@@ -131,7 +131,7 @@ def _with_loss(log: TrainingLog, name: str) -> TrainingLog:
 
 
 def _draw(plot: Path, found: list[Examined], compared: ComparedLogs | None) -> None:
-    from dataguard.report.spikes_plot import plot_bytes
+    from dataguard.report.spikes.plot import plot_bytes
     from dataguard.run.atomic import publish
 
     comparison = None if compared is None else compared.comparison

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataguard.report.html import _environment, data_block, share, short_number, visible
-from tests.report.making import Read
+from tests.report.audit.making import Read
 
 TEXTS = st.text() | st.sampled_from(["</script>", "<!--<script>", "]]>", "\u2028\u2029", "&lt;", "\\u003c"])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dataguard.errors import NotInRun
-from dataguard.report.spikes import render_spikes
+from dataguard.report.spikes.text import render_spikes
 from dataguard.run.logs import TrainingLog
 from dataguard.run.logs.log import LogRows
 from dataguard.triage.detect import DetectorSettings

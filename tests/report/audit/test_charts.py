@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataguard.audit.folder import AuditFolder
-from dataguard.report.audit_charts import NUM_BINS, Values, charts_of, outliers_in, values_of
-from dataguard.report.audit_page import page_of_folder
+from dataguard.report.audit.charts import NUM_BINS, Values, charts_of, outliers_in, values_of
+from dataguard.report.audit.page import page_of_folder
 from dataguard.score.profile import ProfileBuilder, read_profile
 from tests.corpus.making import jsonl
-from tests.report.making import PERIODIC, PROSE, Read, audit_of
+from tests.report.audit.making import PERIODIC, PROSE, Read, audit_of
 
 POLICY = """
 [[rules]]
@@ -176,7 +176,7 @@ def test_of_many_sources_the_largest_are_drawn(done: AuditFolder, monkeypatch: p
     from dataguard.audit.run import read_summary
     from dataguard.gate.policy import read_policy
 
-    monkeypatch.setattr("dataguard.report.audit_charts.MOST_SOURCES", 1)
+    monkeypatch.setattr("dataguard.report.audit.charts.MOST_SOURCES", 1)
     profile = read_profile(done.profile.read_bytes())
     found = charts_of(read_summary(done.summary), read_policy(POLICY, name="test"), profile, {})
     assert (found["sources"], found["not_drawn"]) == (["web"], 1)

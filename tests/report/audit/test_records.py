@@ -12,9 +12,9 @@ from dataguard.corpus.corpus import Corpus
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.corpus.reader import RowReader
 from dataguard.gate.policy import named_policy, read_policy
-from dataguard.report.audit_records import read_records, shown_record
+from dataguard.report.audit.records import read_records, shown_record
 from tests.corpus.making import jsonl, npy
-from tests.report.making import PERIODIC, PROSE, SCRIPT
+from tests.report.audit.making import PERIODIC, PROSE, SCRIPT
 
 IDS = [i * 31 % 997 for i in range(200)] + [5] * 50
 

@@ -15,9 +15,9 @@ from dataguard.audit.engines.local import LocalEngine
 from dataguard.audit.folder import AuditFolder
 from dataguard.audit.run import read_summary, run_audit
 from dataguard.cli.main import main
-from dataguard.report.audit_page import audit_page, page_of_folder
+from dataguard.report.audit.page import audit_page, page_of_folder
 from dataguard.report.html import PAGE_START
-from tests.report.making import ENDS, PERIODIC, PROSE, SCRIPT, SHARD, SOURCE, Read, audit_of, corpus, request
+from tests.report.audit.making import ENDS, PERIODIC, PROSE, SCRIPT, SHARD, SOURCE, Read, audit_of, corpus, request
 
 
 @pytest.fixture(scope="module")

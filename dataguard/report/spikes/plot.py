@@ -13,8 +13,8 @@ from typing import Any
 
 from dataguard.errors import UsageError
 from dataguard.report.html import PAGE_START, still_page
-from dataguard.report.spikes import comparison_texts, head_texts, rate_of, shift_text
-from dataguard.report.spikes_chart import bounds_of, columns_of, panels_of, svg_of
+from dataguard.report.spikes.chart import bounds_of, columns_of, panels_of, svg_of
+from dataguard.report.spikes.text import comparison_texts, head_texts, rate_of, shift_text
 from dataguard.triage.detect.answers import Comparison
 from dataguard.triage.detect.spikes import Examined
 

@@ -12,7 +12,7 @@ from dataguard.audit.folder import AuditFolder
 from dataguard.audit.run import AuditRequest, run_audit
 from dataguard.corpus.formats.protocol import ScanOptions
 from dataguard.gate.policy import load_policy, read_policy
-from dataguard.report.audit_page import audit_page
+from dataguard.report.audit.page import audit_page
 from tests.corpus.making import jsonl, npy
 
 SCRIPT = "<script>alert(1)</script> "

@@ -23,8 +23,8 @@ from dataguard.audit.documents import (
     WorstShard,
 )
 from dataguard.gate.rules import BatchRule, Policy, Rule, ShardRule
-from dataguard.report.audit_records import Content, Place, Shown, shown_record
-from dataguard.report.audit_steps import Step, explain_command, steps_of
+from dataguard.report.audit.records import Content, Place, Shown, shown_record
+from dataguard.report.audit.steps import Step, explain_command, steps_of
 
 __all__ = ["MOST_SOURCES", "NUM_EXAMPLES", "AuditView", "RecordView", "places_of", "rules_of_shards", "view_of"]
 

@@ -10,9 +10,9 @@ import pytest
 from dataguard.audit.documents import AuditSummary, DamagedShard, RuleOfSource
 from dataguard.audit.run import read_summary
 from dataguard.gate.policy import named_policy
-from dataguard.report.audit_steps import explain_command, steps_of
-from dataguard.report.audit_view import MOST_SOURCES, AuditView, places_of, view_of
-from tests.report.making import audit_of, corpus
+from dataguard.report.audit.steps import explain_command, steps_of
+from dataguard.report.audit.view import MOST_SOURCES, AuditView, places_of, view_of
+from tests.report.audit.making import audit_of, corpus
 
 
 @pytest.fixture(scope="module")

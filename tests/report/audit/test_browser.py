@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.report.making import PERIODIC, SCRIPT, SHARD, SOURCE, audit_of, corpus
+from tests.report.audit.making import PERIODIC, SCRIPT, SHARD, SOURCE, audit_of, corpus
+from tests.report.opened import Watched, until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
-
-
-class Watched:
-    """An open page, with everything it did that a page of ours never does."""
-
-    def __init__(self, browser: Browser, path: Path, **settings: Any) -> None:
-        self.told: list[str] = []
-        self.requests: list[str] = []
-        self.refused: list[str] = []
-        self.page: Page = browser.new_page(**settings)
-        self.page.on("console", lambda message: self.told.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.told.append(f"error: {error}"))
-        self.page.on("dialog", lambda dialog: (self.told.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        self.page.on("popup", lambda popup: self.told.append(f"popup: {popup.url}"))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on(
-            "requestfailed", lambda request: self.refused.extend([request.url] if request.failure == "csp" else [])
-        )
-        self.url = path.as_uri()
-        self.page.goto(self.url)
-        self.page.wait_for_selector(".main-svg")
-
-    def text(self, selector: str) -> str:
-        return self.page.locator(selector).first.inner_text()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("no chromium on this machine to open the report with")
-    api = pytest.importorskip("playwright.sync_api", reason="no playwright on this machine to open the report with")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield opened
-        opened.close()
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +34,6 @@ def watched(opened: Watched) -> Iterator[Watched]:
     yield opened
     assert opened.told == []
     assert opened.requests == [opened.url], "nothing is asked of anyone"
-
-
-def until(page: Page, expression: str) -> None:
-    """Wait for something to hold; the page's policy for content refuses the library's own way."""
-    for _ in range(200):
-        if page.evaluate(expression):
-            return
-        page.wait_for_timeout(50)
-    pytest.fail(f"never came true: {expression}")
 
 
 def test_it_opens_and_is_drawn(watched: Watched) -> None:

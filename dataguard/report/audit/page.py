@@ -16,9 +16,9 @@ from dataguard.audit.run import read_summary
 from dataguard.corpus.corpus import Corpus
 from dataguard.errors import InputError, RunDamaged, UsageError
 from dataguard.gate.policy import read_policy
-from dataguard.report.audit_charts import charts_of, outliers_in
-from dataguard.report.audit_records import read_records
-from dataguard.report.audit_view import places_of, rules_of_shards, view_of
+from dataguard.report.audit.charts import charts_of, outliers_in
+from dataguard.report.audit.records import read_records
+from dataguard.report.audit.view import places_of, rules_of_shards, view_of
 from dataguard.report.html import page
 from dataguard.run.layout import Layout
 from dataguard.score.profile import read_profile

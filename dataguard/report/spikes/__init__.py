@@ -1,0 +1,1 @@
+"""Events of training logs, in a terminal and as a picture."""
