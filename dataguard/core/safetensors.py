@@ -36,6 +36,8 @@ def safetensors_parts(tensors: Tensors, metadata: Mapping[str, str]) -> list[Any
     ValueError
         A tensor has the name that the format keeps for its metadata.
 
+    Examples
+    --------
     >>> parts = safetensors_parts({"x": NamedTensor(dtype="U8", shape=(2,), data=b"ab")}, {"made": "here"})
     >>> split_safetensors(b"".join(parts))[0]
     {'made': 'here'}
@@ -62,6 +64,8 @@ def split_safetensors(content: bytes) -> tuple[dict[str, str], dict[str, NamedTe
     ValueError
         It is no such file, or its header does not fit its bytes.
 
+    Examples
+    --------
     >>> split_safetensors(b"12345678")
     Traceback (most recent call last):
     ...

@@ -69,6 +69,8 @@ def tensors_digest(made_of: bytes, tensors: Tensors) -> bytes:
     made_of
         Digest of the microbatch that the tensors were made of, 16 bytes: slot order, mask and canonical bytes.
 
+    Examples
+    --------
     >>> one = NamedTensor(dtype="U8", shape=(1, 2), data=b"ab")
     >>> tensors_digest(bytes(16), {"x": one}) == tensors_digest(bytes(16), {"y": one})
     False

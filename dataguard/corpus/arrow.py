@@ -37,6 +37,8 @@ def numbers(column: Any, *, null: float | None = None) -> NDArray[Any]:
     ValueError
         There are nulls, and nothing was said to stand in their place.
 
+    Examples
+    --------
     >>> import pyarrow as pa
     >>> numbers(pa.chunked_array([[1, 2], [], [3]], pa.uint16()))
     array([1, 2, 3], dtype=uint16)

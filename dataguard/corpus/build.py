@@ -125,6 +125,8 @@ def build_manifest(
     EnvironmentFailed
         A worker died, or a finished scan could not be kept.
 
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp(), "web"); folder.mkdir()
     >>> _ = (folder / "a.jsonl").write_text('{"text": "one"}\n{"text": null}\n')

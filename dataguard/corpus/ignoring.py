@@ -55,6 +55,8 @@ def why_ignored(path: str, beside: frozenset[str] = frozenset()) -> str:
     beside
         Names of the files in the same folder, for markers that only their company gives away.
 
+    Examples
+    --------
     >>> why_ignored("a/.cache/part.jsonl"), why_ignored("a/part.jsonl.tmp"), why_ignored("a/_SUCCESS")
     ('hidden', 'temporary', 'marker')
     >>> why_ignored("a/part.jsonl"), why_ignored("a/state.json", frozenset({"dataset_info.json"}))

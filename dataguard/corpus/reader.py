@@ -77,8 +77,9 @@ class RowReader:
     sleep
         Sleeps between attempts; tests give their own.
 
-    >>> import pathlib, tempfile
-    >>> from dataguard.corpus import Corpus, build_manifest_file
+    Examples
+    --------
+    >>> import pathlib, tempfile; from dataguard.corpus import Corpus, build_manifest_file
     >>> folder = pathlib.Path(tempfile.mkdtemp(), "web"); folder.mkdir()
     >>> _ = (folder / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     >>> _ = build_manifest_file([str(folder)], folder.parent / "M.parquet")

@@ -28,6 +28,8 @@ def storage_errors(failed: str = "") -> Iterator[None]:
     failed
         What has failed then, said before what was raised.
 
+    Examples
+    --------
     >>> with storage_errors():
     ...     raise ValueError("nobody listens")
     Traceback (most recent call last):

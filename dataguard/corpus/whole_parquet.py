@@ -32,6 +32,8 @@ def read_whole(source: Any, *, columns: Sequence[str] | None = None) -> pa.Table
     OSError, pyarrow.ArrowException
         The file is damaged.
 
+    Examples
+    --------
     >>> import io, pyarrow as pa, pyarrow.parquet as pq
     >>> pq.write_table(pa.table({"shard": ["a"], "row": [1]}), file := io.BytesIO())
     >>> read_whole(file, columns=["row"]).to_pylist()

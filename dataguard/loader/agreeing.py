@@ -172,6 +172,8 @@ def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> str:
     facts
         By what a rank is called. A fact that one leaves open, and another was told, is a difference.
 
+    Examples
+    --------
     >>> differences([("rank 0", {"seed": "1"}), ("rank 1", {"seed": "2"}), ("rank 2", {"seed": "1"})])
     'rank 1 has seed 2, rank 0 has 1'
     >>> differences([("rank 0", {"seed": "1"}), ("rank 1", {})])

@@ -236,6 +236,8 @@ class AttemptTree:
     independent
         No attempt forks from another: evaluations of a named stream, each of which is a lineage of its own.
 
+    Examples
+    --------
     >>> from dataguard.core.address import Geometry
     >>> lists = dict(geometry=Geometry(world_size=1, microbatch_size=1), batch_sizes=(BatchSize(start=0, size=8),),
     ...              mixtures=(Mixture(start=0, manifest="m", weights={"web": 1}),))

@@ -48,6 +48,8 @@ class Cutting:
     passed_over
         Positions that no batch holds.
 
+    Examples
+    --------
     >>> sizes = [BatchSize(start=0, size=8), BatchSize(start=240, size=16)]
     >>> cutting = Cutting(start=240, first_step=30, batch_sizes=sizes, passed_over=SpanSet.of([(320, 360)]))
     >>> cutting.cut(34), cutting.cut(35)

@@ -51,6 +51,8 @@ def given_plan(*, num_rows: int | None, global_batch: int, first_label: Literal[
     PlanError
         A data set of no rows, or a batch of no slots.
 
+    Examples
+    --------
     >>> plan = given_plan(num_rows=1_000, global_batch=16)
     >>> plan.root.form, row_kind(plan), plan.steps().batch(2).positions.tolist()[:3]
     ('given', 'indices', [32, 33, 34])

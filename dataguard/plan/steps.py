@@ -73,6 +73,8 @@ class Steps:
     AttemptError
         The attempts are no chain, or one does not begin where its parent's step before the fork ends.
 
+    Examples
+    --------
     >>> lists = dict(mixtures=(Mixture(start=0, manifest="m", weights={"web": 1}),),
     ...              batch_sizes=(BatchSize(start=0, size=16),), geometry=Geometry(world_size=4, microbatch_size=2))
     >>> first = AttemptPlan(number=1, **lists)

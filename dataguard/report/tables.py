@@ -35,6 +35,8 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
     keep_lines
         Leave tabs and line feeds as they are, for text shown as a block of its own.
 
+    Examples
+    --------
     >>> printable("red: \x1b[31m, next\nline")
     'red: \\x1b[31m, next\\nline'
     """

@@ -73,6 +73,8 @@ def begin_attempt(
 ) -> AttemptPlan:
     """Begin an attempt: what rank 0 does, or a launch of one process.
 
+    Of a named stream it begins an evaluation: anew each time, at step 0, whatever has begun before.
+
     Parameters
     ----------
     parent_next_step
@@ -84,8 +86,6 @@ def begin_attempt(
         Where each source lies for this attempt; remembered, in no digest.
     manifest_file, corpus
         Where the manifest asked for comes from: what the run's own copy is made of.
-
-    Of a named stream it begins an evaluation: anew each time, at step 0, whatever has begun before.
 
     Returns
     -------

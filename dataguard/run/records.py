@@ -92,6 +92,8 @@ def index_record(headline: Iterable[str], signals: Iterable[str], *, ranked: boo
     ranked
         With the rank, as `RANKED_RECORD`.
 
+    Examples
+    --------
     >>> index_record(["byte_entropy"], ["length_bytes", "byte_entropy"]).names[-3:]
     ('headline_byte_entropy', 'signal_length_bytes', 'signal_byte_entropy')
     """

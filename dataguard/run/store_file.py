@@ -162,6 +162,8 @@ def encode_store(header: Mapping[str, Any], kept: Sequence[KeptMicrobatch]) -> b
     kept
         At least one microbatch, in order.
 
+    Examples
+    --------
     >>> one = KeptMicrobatch(microbatch=0, form="tensors", slots=range(2), made_of=bytes(16), digest=bytes(16),
     ...                      tensors={"x": NamedTensor(dtype="BF16", shape=(1, 2), data=b"abcd")})
     >>> encode_store({"run": "r", "attempt": 1, "rank": 0, "step": 9}, [one])[:4].hex()

@@ -45,6 +45,8 @@ class StoreRule:
         UsageError
             It is none of them.
 
+        Examples
+        --------
         >>> StoreRule.parse("last:8")
         StoreRule(kind='last', num_steps=8, rules=())
         >>> str(StoreRule.parse("flagged:markup,too-long"))

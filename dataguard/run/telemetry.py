@@ -55,6 +55,8 @@ def encoded_name(name: str) -> bytes:
     UsageError
         It is empty, too long, reserved, or holds what cannot be printed.
 
+    Examples
+    --------
     >>> encoded_name("grad_norm/block.11")
     b'grad_norm/block.11'
     """
@@ -110,6 +112,8 @@ def telemetry_records(
     UsageError
         A name cannot be kept, or a step lies below 0.
 
+    Examples
+    --------
     >>> telemetry_records(7, ["loss", "lr"], [2.5, 1e-3], time_ns=1)[["step", "name", "value"]].tolist()
     [(7, b'loss', 2.5), (7, b'lr', 0.001)]
     """

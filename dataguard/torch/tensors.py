@@ -57,6 +57,8 @@ def named_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, NamedTensor]
     UsageError
         A tensor that has no such bytes: sparse, quantized, without data, or of a dtype that nobody can name.
 
+    Examples
+    --------
     >>> named_tensors({"x": torch.tensor([[1, 2]], dtype=torch.int16)})["x"].shape
     (1, 2)
     """

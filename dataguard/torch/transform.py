@@ -69,6 +69,8 @@ def identity_of(
     settings
         What else decides what is made.
 
+    Examples
+    --------
     >>> lax = identity_of(functools.partial(json.loads, strict=False))
     >>> lax.name, sorted(lax.parts), lax == identity_of(functools.partial(json.loads, strict=True))
     ('json:loads', ['state'], False)

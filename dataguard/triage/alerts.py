@@ -107,6 +107,8 @@ def sink_of(given: Any) -> Sink:
     UsageError
         It is none of these.
 
+    Examples
+    --------
     >>> sink_of("https://alerts.example/hook/secret")
     Webhook(alerts.example)
     """

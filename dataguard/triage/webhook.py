@@ -43,6 +43,8 @@ class Webhook:
     UsageError
         The URL is of another kind, or the timeout is no number above 0.
 
+    Examples
+    --------
     >>> Webhook("ftp://alerts.example/hook")
     Traceback (most recent call last):
         ...

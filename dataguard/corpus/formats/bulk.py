@@ -50,6 +50,8 @@ class Shortcut(Generic[Kernel]):
     after_bytes
         How much work is done without it.
 
+    Examples
+    --------
     >>> shortcut = Shortcut(lambda: "a kernel", after_bytes=100)
     >>> [shortcut.worth(60, is_scan=True), shortcut.worth(60, is_scan=True), shortcut.worth(1, is_scan=False)]
     [None, 'a kernel', 'a kernel']

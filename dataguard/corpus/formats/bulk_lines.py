@@ -134,6 +134,8 @@ class BulkLines:
     text_field, max_record_bytes, max_depth
         As of `RecordDecoder`.
 
+    Examples
+    --------
     >>> decoded = BulkLines("text", 1 << 30, 512).decode(b'{"text": "a"}\n\n7\n')
     >>> decoded.text.to_pylist(), [(entry.row, entry.line, entry.code) for entry in decoded.rejected]
     ([b'a', None], [(1, 2, 'not-an-object')])

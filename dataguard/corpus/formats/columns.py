@@ -108,6 +108,8 @@ def text_of_column(column: pa.ChunkedArray, path: Sequence[str], max_record_byte
     pa.ArrowException
         Where its buffers make no sense.
 
+    Examples
+    --------
     >>> text_of_column(pa.chunked_array([pa.array(["a", None]).dictionary_encode()]), ["x"], 1 << 30).text.to_pylist()
     [b'a', None]
     >>> column = pa.chunked_array([[{"b": ["one", "two"]}, {"b": []}, None]])

@@ -31,6 +31,8 @@ def columns_of(records: Sequence[Any], *, text_field: str) -> pa.Table:
     text_field
         The key or path that is left out, see textfield.py.
 
+    Examples
+    --------
     >>> columns_of([b'{"text": "a", "id": 1}', None, b'{"id": 2, "x": [1]}'], text_field="text").to_pydict()
     {'id': [1, None, 2], 'x': [None, None, [1]]}
     >>> columns_of([b'{"id": 1}', b'{"id": "b"}'], text_field="text").to_pydict()

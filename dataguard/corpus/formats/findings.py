@@ -131,6 +131,8 @@ def shard_effect(findings: Iterable[Finding], *, num_deliverable: int) -> Effect
     num_deliverable
         Rows of the shard that were not rejected.
 
+    Examples
+    --------
     >>> cut = Finding(code="truncated-stream", detail="ends at byte 70")
     >>> shard_effect([cut], num_deliverable=3), shard_effect([cut], num_deliverable=0)
     ('flagged', 'excluded')

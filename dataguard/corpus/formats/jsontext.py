@@ -68,6 +68,8 @@ def count_key(text: Any, key: str, *, plain: bytes = b"") -> int:
     plain
         The quoted key, where that is known to be its only spelling in this text: looked for directly, which is faster.
 
+    Examples
+    --------
     >>> count_key(b'{"a": {"a": 1}, "b": "a", "\\u0061": 2}', "a")
     2
     >>> count_key(b'{"a": {"a": 1}, "b": "a", "c": "\\"a"}', "a", plain=b'"a"')

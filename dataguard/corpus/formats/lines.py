@@ -48,6 +48,8 @@ class LineCutter:
     block_bytes, max_record_bytes
         As in `ScanOptions`.
 
+    Examples
+    --------
     >>> import io
     >>> from dataguard.corpus.formats.protocol import ScanOptions
     >>> stream = DecodedStream(io.BytesIO(b"1\n22\n333\n4"), 10, "none", ScanOptions())

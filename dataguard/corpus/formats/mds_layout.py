@@ -64,6 +64,8 @@ class Column:
         dtype
             Of ids in plain bytes; empty where none was given.
 
+        Examples
+        --------
         >>> Column(name="ids", encoding="ndarray:uint16:4", size=8).id_type("").str
         '<u2'
         """

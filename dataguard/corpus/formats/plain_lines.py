@@ -57,6 +57,8 @@ class PlainLines:
     max_depth
         Nor are deeper records.
 
+    Examples
+    --------
     >>> plain = PlainLines("text", 1 << 20, 512)
     >>> block = plain.decode(b'{"id": 1, "text": "%b"}\n{"text":"b"}\n' % (b"a" * 4000))
     >>> [len(text) for text in block.text.to_pylist()], plain.decode(b'{"text":"%b","text":"b"}' % (b"a" * 4000))

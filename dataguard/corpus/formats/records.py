@@ -111,6 +111,8 @@ class RecordDecoder:
     max_depth
         Records whose arrays and objects nest deeper are rejected.
 
+    Examples
+    --------
     >>> decoded = RecordDecoder("text", 1 << 30).decode(b'{"text": "a"}\n\n7\n')
     >>> decoded.text.to_pylist(), [(entry.row, entry.line, entry.code) for entry in decoded.rejected]
     ([b'a', None], [(1, 2, 'not-an-object')])

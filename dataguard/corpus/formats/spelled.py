@@ -52,6 +52,8 @@ def spelled_bytes(chunk: pa.Array, path: Sequence[str] = ()) -> float:
     IndexError
         Something in it points out of itself; ValueError where it makes no sense otherwise.
 
+    Examples
+    --------
     >>> spelled_bytes(pa.array(["abc", "d", "abc", None]).dictionary_encode())
     7.0
     >>> spelled_bytes(pa.RunEndEncodedArray.from_arrays([1_000_000, 1_000_001], ["ab", "c"]))

@@ -80,6 +80,8 @@ class DecodedStream:
     compression, options
         As detected, and as the source asks; of the options the window and the expansion matter here.
 
+    Examples
+    --------
     >>> packed = zlib.compress(b"a", wbits=31) + zlib.compress(b"b", wbits=31) + b"junk"
     >>> stream = DecodedStream(io.BytesIO(packed), len(packed), "gzip", ScanOptions())
     >>> b"".join(stream), [(finding.code, finding.detail) for finding in stream.findings], stream.is_cut

@@ -56,6 +56,8 @@ def telemetry_names(logged: Iterable[str], given: Mapping[str, str] | None = Non
     UsageError
         Two names would become one.
 
+    Examples
+    --------
     >>> telemetry_names(["lm loss", "grad norm", "num zeros"]).names
     {'lm loss': 'loss', 'grad norm': 'grad_norm'}
     >>> telemetry_names(["a - loss", "b - loss"]).undecided

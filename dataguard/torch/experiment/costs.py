@@ -25,6 +25,8 @@ def cost_of(
     sampled
         Share of a step's microbatches that is used.
 
+    Examples
+    --------
     >>> known = {"seconds_per_step": 2.0, "num_nodes": 4, "sampled": 1.0}
     >>> cost_of(train_steps=6, measured_batches=3, forward_batches=3, **known).text
     '10.0 steps x 2 s x 4 nodes = 80 node-seconds (0.02 node-hours)'

@@ -37,6 +37,8 @@ def find_tensors(batch: Any) -> dict[str, torch.Tensor]:
     UsageError
         It has none; the message names what was found.
 
+    Examples
+    --------
     >>> sorted(find_tensors({"x": torch.zeros(2), "more": [torch.ones(2), "text"]}))
     ['more.0', 'x']
     """

@@ -156,6 +156,8 @@ class IndexWatch:
     UsageError
         It hands batches over in whatever order they are ready.
 
+    Examples
+    --------
     >>> loader = data.DataLoader(range(5), batch_size=2)
     >>> [(batch.tolist(), indices.tolist()) for batch, indices in IndexWatch(loader).batches()]
     [([0, 1], [0, 1]), ([2, 3], [2, 3]), ([4], [4])]

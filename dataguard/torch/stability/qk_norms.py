@@ -56,6 +56,8 @@ def gains_of(attention: nn.Module, num_heads: int, num_kv_heads: int, width: int
     UsageError
         There is a QK-norm without gains, with one of them alone, or whose gains are not understood.
 
+    Examples
+    --------
     >>> gains_of(nn.MultiheadAttention(8, 2), 2, 2, 4) is None
     True
     """

@@ -87,6 +87,8 @@ def largest_logit(
     by_head
         Give the largest of each head, shape (heads,), where there are four dimensions; else that of all, shape ().
 
+    Examples
+    --------
     >>> largest_logit(torch.eye(2) * 3, torch.eye(2), scale=1.0).item()
     3.0
     """

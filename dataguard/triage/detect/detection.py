@@ -84,6 +84,8 @@ def detect(
     UsageError
         There is no such profile.
 
+    Examples
+    --------
     >>> from dataguard.run.logs.log import LogRows
     >>> rows = LogRows()
     >>> for step in range(300):
@@ -127,6 +129,8 @@ def _without_pauses(events: Iterable[SpikeEvent], begun: Collection[int]) -> tup
     begun
         First steps of attempts, in the trainer's labels.
 
+    Examples
+    --------
     >>> stall = SpikeEvent(event_class=EventClass.STALL, start=7, stop=8, peak=6, size_nats=None, sigmas=None)
     >>> _without_pauses([stall], {7}), _without_pauses([stall], {9}) == (stall,)
     ((), True)

@@ -36,6 +36,8 @@ def spikes(log: TrainingLog, *, profile: str = DEFAULT, changes: Iterable[int | 
     UsageError
         There is no such profile.
 
+    Examples
+    --------
     >>> from dataguard.run.logs.log import LogRows
     >>> rows = LogRows()
     >>> for step in range(500):

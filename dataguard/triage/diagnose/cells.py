@@ -87,6 +87,8 @@ def replay_of(shows: Mapping[Cell, Told]) -> Replay:
     shows
         Of each cell that was run, whether the event showed there beyond the baseline; cells left out are unknown.
 
+    Examples
+    --------
     >>> yes = {Cell(checkpoint=c, batch="event", node="this"): Told.YES for c in ("before", "earlier")}
     >>> no = {Cell(checkpoint=c, batch="placebo", node="this"): Told.NO for c in ("before", "earlier")}
     >>> replay_of(yes | no)

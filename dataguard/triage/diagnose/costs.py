@@ -59,6 +59,8 @@ def replay_steps(step: int, checkpoint: int) -> int:
     ValueError
         The checkpoint was trained on the step already.
 
+    Examples
+    --------
     >>> replay_steps(9_001, 8_900), replay_steps(7, 7)
     (102, 1)
     """

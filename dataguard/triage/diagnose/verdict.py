@@ -184,6 +184,8 @@ def diagnose(evidence: Evidence, *, costs: Costs | None = None, on_disk_done: bo
     on_disk_done
         Whether what the run itself keeps was read, as triage does, so that the next check is another.
 
+    Examples
+    --------
     >>> found = diagnose(Evidence(event=EventClass.TRANSIENT_SPIKE, data=Told.YES))
     >>> found.verdict, found.scores["data"], found.next_check.name
     (<Verdict.INCONCLUSIVE: 'inconclusive'>, 3, 'replay')

@@ -171,6 +171,8 @@ def climbs(values: NDArray[np.float64], *, chance: float) -> tuple[float, float]
     chance
         How often a series without a trend may be taken for one that climbs.
 
+    Examples
+    --------
     >>> steps = np.arange(100)
     >>> climbs(1.0 + steps, chance=1e-3)
     (5.5, 95.5)

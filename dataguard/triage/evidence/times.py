@@ -72,6 +72,8 @@ class TimeReader:
     utc_offset_seconds
         Of times that name no zone; None where it is not known: then they are taken as UTC, and said to be.
 
+    Examples
+    --------
     >>> reader = TimeReader(newest=datetime(2026, 12, 1, tzinfo=UTC).timestamp(), utc_offset_seconds=None)
     >>> stamp = reader.read("Nov 30 01:02:03 node03 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen")
     >>> stamp.host, datetime.fromtimestamp(stamp.time, UTC).isoformat(), stamp.is_zone_known

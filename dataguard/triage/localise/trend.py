@@ -40,6 +40,8 @@ def levels_at(steps: NDArray[np.int64], values: NDArray[np.float64], asked: NDAr
     steps
         Ascending, of `values`; at least one.
 
+    Examples
+    --------
     >>> levels_at(np.array([0, 1, 2]), np.array([3.0, 2.0, 1.0]), np.array([1, 5])).tolist()
     [2.0, 2.0]
     """

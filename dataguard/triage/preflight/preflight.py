@@ -46,6 +46,8 @@ def preflight(
     RunDamaged
         Its record or telemetry cannot be trusted.
 
+    Examples
+    --------
     >>> from dataguard.core.trainer import OptimizerFacts
     >>> answer = preflight(TrainerFacts(optimizer=OptimizerFacts(clip_norm=1.0, weight_decay=0.0)))
     >>> answer.num_pass, answer.num_fail, answer.num_not_known

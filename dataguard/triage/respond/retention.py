@@ -52,6 +52,8 @@ def detection_delay(loss_every_steps: float, settings: DetectorSettings | None =
     loss_every_steps
         Distance of the steps at which the loss is logged.
 
+    Examples
+    --------
     >>> detection_delay(1), detection_delay(10)
     (17, 170)
     """
