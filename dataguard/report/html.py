@@ -35,13 +35,13 @@ _SCRIPT_SAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
-def page(template: str, facts: Mapping[str, Any], *, data: Any, charts: bool) -> bytes:
+def page(room: str, facts: Mapping[str, Any], *, data: Any, charts: bool) -> bytes:
     """A whole page, UTF-8.
 
     Parameters
     ----------
-    template
-        Path of the template under ``templates/``.
+    room
+        Folder under ``templates/`` with the page's own ``page.html``, ``page.css`` and ``page.js``.
     facts
         What it is made of; strings in it are text, never HTML.
     data
@@ -51,13 +51,13 @@ def page(template: str, facts: Mapping[str, Any], *, data: Any, charts: bool) ->
     """
     from markupsafe import Markup
 
-    scripts = [*([_plotly()] if charts else []), _resource("page.js")]
+    scripts = [*([_plotly()] if charts else []), _resource("page.js"), _resource(f"{room}/page.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    made = _environment().get_template(template)
+    made = _environment().get_template(f"{room}/page.html")
     content = made.render(
         **facts,
         script_hashes=" ".join(f"'sha256-{digest}'" for digest in digests),
-        style=Markup(_resource("page.css")),  # noqa: S704 - a file of this package
+        style=Markup(_resource("page.css") + _resource(f"{room}/page.css")),  # noqa: S704 - files of this package
         scripts=[Markup(text) for text in scripts],  # noqa: S704 - files of packages
         data=data_block(data),
         version=__version__,

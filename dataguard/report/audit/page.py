@@ -57,7 +57,7 @@ def audit_page(folder: AuditFolder, header: AuditHeader, summary: AuditSummary, 
     charts = charts_of(summary, policy, profile, outliers)
     has_charts = bool(charts["signals"])
     facts = {"view": view, "summary": summary, "has_charts": has_charts}
-    return page("audit/page.html", facts, data=charts, charts=has_charts)
+    return page("audit", facts, data=charts, charts=has_charts)
 
 
 def page_of_folder(path: str | os.PathLike[str], roots: Mapping[str, str] | None = None) -> tuple[bytes, AuditSummary]:

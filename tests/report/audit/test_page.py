@@ -62,7 +62,7 @@ def test_what_made_a_rule_fire_is_marked(page: Read) -> None:
 
 
 def test_nothing_from_data_is_an_element_an_attribute_or_a_script(page: Read) -> None:
-    assert [attrs.get("type") for attrs, _ in page.scripts] == ["application/json", None, None]
+    assert [attrs.get("type") for attrs, _ in page.scripts] == ["application/json", None, None, None]
     assert not [tag for tag, _ in page.tags if tag in {"img", "iframe", "object", "embed", "form", "base", "svg"}]
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
     for _, attrs in page.tags:
@@ -82,7 +82,7 @@ def test_only_the_scripts_of_the_page_may_run(done: AuditFolder, page: Read) -> 
     assert rules["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
     content = done.report.read_text()
     assert content.index("Content-Security-Policy") < content.index("<style")
-    assert [text[:12] for _, text in page.scripts[1:]] == ["/**\n* plotly", '"use strict"']
+    assert [text[:12] for _, text in page.scripts[1:]] == ["/**\n* plotly", '"use strict"', '"use strict"']
     assert "</script" not in page.scripts[0][1]
     assert "\u2028" not in page.scripts[0][1]
     assert json.loads(page.scripts[0][1])["sources"].count(SOURCE) == 1
@@ -184,7 +184,7 @@ def test_nothing_checked_is_told_as_that(tmp_path: Path) -> None:
     assert "No record was scored, so nothing is known of this corpus." in page.text
     assert "No record was scored, so there is nothing to draw." in page.text
     assert not [attrs for _, attrs in page.tags if attrs.get("id") in {"signal", "chart", "numbers"}]
-    assert [attrs.get("type") for attrs, _ in page.scripts] == ["application/json", None], "no chart, no plotly.js"
+    assert [attrs.get("type") for attrs, _ in page.scripts] == ["application/json", None, None], "no plotly.js"
 
 
 def test_the_command_writes_the_page(
