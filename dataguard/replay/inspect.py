@@ -8,7 +8,10 @@ beyond their bounds; then slots that did not deliver their planned sample, then 
 from __future__ import annotations
 
 from math import isnan
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dataguard.core.manifest import ManifestSet
 from dataguard.errors import RunDamaged
@@ -22,7 +25,10 @@ from dataguard.run.headline import decode, scale_of
 from dataguard.run.policies import policy_of
 from dataguard.run.records import HEADLINE_PREFIX, SIGNAL_PREFIX, headline_fields, signal_fields
 
-__all__ = ["Order", "inspect_step"]
+if TYPE_CHECKING:
+    from dataguard.plan.stream import Stream
+
+__all__ = ["Order", "inspect_step", "inspected"]
 
 Order = Literal["worst", "slot"]
 """``worst`` first, or by address: rank, microbatch, slot."""
@@ -53,12 +59,8 @@ def inspect_step(
     if isinstance(found, SkippedBatch):
         return found
     run = lookup.run
-    stream_names = run.stream_of(found.attempt.number).source_names
-    manifests = run.stream_of(found.attempt.number).manifest_set
     policy, notes = _policy(lookup, found.attempt.number)
-    judged = [_sample(record, stream_names, manifests, policy) for record in found.records.records]
-    judged.sort(key=_by_worst if order == "worst" else _by_address)
-    samples = [sample for sample, _ in judged]
+    samples = inspected(found.records.records, run.stream_of(found.attempt.number), policy, order=order)
     headline = headline_fields(found.records.records.dtype)
     geometry = found.attempt.geometry
     # A jump moves every later batch; a hole moves nothing, so only what lies in this batch matters to it.
@@ -85,6 +87,21 @@ def inspect_step(
         num_samples=len(samples),
         samples=tuple(samples if limit is None else samples[:limit]),
     )
+
+
+def inspected(
+    records: NDArray[np.void], stream: Stream, policy: Policy | None, *, order: Order = "worst"
+) -> list[InspectedSample]:
+    """Records of an attempt (RANKED_RECORD, or with signals) as people see them, in the order asked for.
+
+    Parameters
+    ----------
+    stream, policy
+        Of the attempt that delivered them.
+    """
+    judged = [_sample(record, stream.source_names, stream.manifest_set, policy) for record in records]
+    judged.sort(key=_by_worst if order == "worst" else _by_address)
+    return [sample for sample, _ in judged]
 
 
 _Judged = tuple[InspectedSample, tuple[Fired, ...]]

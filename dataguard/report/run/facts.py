@@ -40,7 +40,8 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """``loss``, ``grad_norm``, ``lr``, ..."""
     rank: int | None
-    """None: over all ranks of a step (the median of those that logged it), or the value all share."""
+    """None: over all ranks of a step: the mean of the losses, the largest gradient norm, and of any other name what the
+    lowest rank logged that logged it there; as `triage` looks at them."""
     steps: tuple[int, ...]
     """First step of each column, ascending."""
     low: tuple[float | None, ...]
@@ -171,7 +172,7 @@ class Heat(msgspec.Struct, frozen=True, kw_only=True):
     event: int | None
     """Its place in `RunFacts.events`; None for a step that was asked for without an event."""
     steps: tuple[int, ...]
-    """Ascending; those of the lineage that are complete."""
+    """Ascending; those of which anything was recorded or logged, the last of which may not be complete."""
     ranks: tuple[int, ...]
     """Those shown: all, or of very many those that stand out and others in order."""
     num_ranks: int
@@ -252,7 +253,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     mixture: tuple[SourceShare, ...]
     mixture_steps: tuple[int, ...]
     triage: TriageAnswer | None
-    """None where no attempt has begun."""
+    """None where journal or telemetry cannot be trusted; a note says so."""
     journal: tuple[LogLine, ...]
     num_journal: int
     """Events of the journal: more than are listed where it is very long; the newest are."""
