@@ -216,8 +216,10 @@ class SourceShare(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     asked: float | None
     """Share of samples by the plan's weights; None where stages differ."""
-    delivered: float
-    """Share of the delivered samples."""
+    asked_over_time: tuple[float | None, ...]
+    """The same at the first step of each stretch of `RunFacts.mixture_steps`."""
+    delivered: float | None
+    """Share of the delivered samples; None where nothing is delivered."""
     num_delivered: int
     over_time: tuple[float | None, ...]
     """Its share in each stretch of `RunFacts.mixture_steps`."""
@@ -236,7 +238,9 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[int, int] | None
     """Complete steps of the lineage."""
     num_steps_delivered: int
+    """Complete steps of which there is a record."""
     num_samples: int
+    """Delivered in those, substitutes among them."""
     policy: str | None
     curves: tuple[Curve, ...]
     """Loss and gradient norm first; a rank's own after those over all ranks."""

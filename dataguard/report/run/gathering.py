@@ -20,6 +20,7 @@ from dataguard.errors import RunDamaged
 from dataguard.replay.log import LogLine, read_log
 from dataguard.report.run.cells import MOST_LISTED, cells_of, list_samples
 from dataguard.report.run.curves import curves_of, ranks_first
+from dataguard.report.run.delivered import delivered_facts
 from dataguard.report.run.facts import Heat, RunFacts
 from dataguard.report.run.heat import logged_measures, recorded_measures, standing_out
 from dataguard.report.run.lineage import Lineage, lineage_of, require_step
@@ -90,6 +91,7 @@ def gather_run(
         own_ranks=ranks_first(odd, world_size, _OWN_RANKS) if world_size > 1 else (),
         spans=[(each.first, each.stop) for each in windows],
     )
+    delivered = delivered_facts(lineage)
     heats = tuple(
         _heat(lineage, window, logged, answer, odd, most=MOST_LISTED // max(1, len(windows))) for window in windows
     )
@@ -100,8 +102,8 @@ def gather_run(
         run_id=run.run_id,
         attempt=lineage.leaf,
         steps=None if steps is None else (run.label(steps[0]), run.label(steps[1])),
-        num_steps_delivered=sum(each.stop - each.first for each in lineage.owned),
-        num_samples=0,
+        num_steps_delivered=delivered.num_steps,
+        num_samples=delivered.num_samples,
         policy=None if lineage.leaf is None else run.begun(lineage.leaf, lineage.read).policy_name or None,
         curves=curves_of(logged, first_label=run.first_label, notes=lineage.notes),
         events=tuple(event_mark(each) for each in events),
@@ -110,10 +112,10 @@ def gather_run(
         checkpoints=checkpoint_marks(lineage),
         heats=heats,
         previews=(),
-        signals=(),
-        withheld=(),
-        mixture=(),
-        mixture_steps=(),
+        signals=delivered.signals,
+        withheld=delivered.withheld,
+        mixture=delivered.mixture,
+        mixture_steps=delivered.stretches,
         triage=answer,
         journal=journal,
         num_journal=num_journal,
