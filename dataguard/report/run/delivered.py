@@ -206,8 +206,6 @@ def _signals(tally: _Tally, order: Sequence[str], labels: Sequence[int]) -> tupl
                 high=high,
                 num_samples=tuple(counts[:, 1:].sum(axis=1).tolist()),
                 note=f"told in {scale_of(scale).resolution}" if name != _LENGTH else "told in steps of 8 %",
-                    " tokens", f" {unit}" if name == _LENGTH else " tokens"
-                ),
             )
         )
     return tuple(curves)
