@@ -42,7 +42,8 @@ def skip(
 ) -> None:
     """Leave steps START:STOP of a lineage untrained, from the next attempt on.
 
-    Example: dataguard skip RUN 40:45 --reason "spike"
+    Examples: dataguard skip RUN 40:45 --reason "spike at step 42" --dry-run
+    dataguard skip RUN 40:45 --reason "spike at step 42"
     """
     from dataguard.report.amend import render_amended
     from dataguard.run import amend
@@ -72,7 +73,9 @@ def quarantine(
 ) -> None:
     """Withhold a shard, a record, or a list of them, from the next attempt on.
 
-    Example: dataguard quarantine RUN web/a.jsonl.zst --reason "damaged"
+    Examples: dataguard quarantine RUN web/a.jsonl.zst --reason "damaged"
+    dataguard quarantine RUN web/a.jsonl.zst:17 --reason "a wall of digits"
+    dataguard quarantine RUN --withhold AUDIT/withhold.parquet --reason "audit" --dry-run
     """
     from dataguard.report.amend import render_amended
     from dataguard.run import amend
@@ -91,7 +94,10 @@ def quarantine(
 @dry_run_option
 @json_option
 def release(run: Path, record: str, reason: str, dry_run: bool, as_json: bool) -> None:
-    """Deliver a quarantined shard or record again, from the next attempt on."""
+    """Deliver a quarantined shard or record again, from the next attempt on.
+
+    Examples: dataguard release RUN web/a.jsonl.zst --reason "mended"
+    """
     from dataguard.report.amend import render_amended
     from dataguard.run import amend
     from dataguard.run.run import Run
@@ -106,7 +112,11 @@ def release(run: Path, record: str, reason: str, dry_run: bool, as_json: bool) -
 @dry_run_option
 @json_option
 def revoke(run: Path, event: int, reason: str, dry_run: bool, as_json: bool) -> None:
-    """Take a skip, quarantine, release or revocation back, from the next attempt on."""
+    """Take a skip, quarantine, release or revocation back, from the next attempt on.
+
+    Examples: dataguard log RUN
+    dataguard revoke RUN 3 --reason "wrong step"
+    """
     from dataguard.report.amend import render_amended
     from dataguard.run import amend
     from dataguard.run.run import Run

@@ -97,7 +97,9 @@ def audit(
     signals/, withhold.parquet (rehearse --withhold takes it), duplicates.parquet, shards.parquet, profile.json,
     report.html, and summary.json, which --json prints; overlap.parquet with --against.
 
-    Example: dataguard audit M.parquet -o AUDIT --baseline OLD/profile.json
+    Examples: dataguard audit M.parquet -o AUDIT
+    dataguard audit M.parquet -o AUDIT --resume
+    dataguard audit M.parquet -o AUDIT --baseline OLD/profile.json --fail-on drift
     """
     from dataguard.audit.run import SEQ_LEN, AuditRequest, run_audit
     from dataguard.corpus.formats.protocol import ScanOptions

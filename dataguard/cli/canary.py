@@ -75,7 +75,8 @@ def canary(
 
     Comparing ends with 0 where all agree, 1 where they differ or nothing could be compared.
 
-    Example: dataguard canary RUN --load train:load --loss train:loss -o node-7.json
+    Examples: dataguard canary RUN --load train:load --loss train:loss -o node-7.json
+    dataguard canary RUN --compare node-7.json node-8.json
     """
     from dataguard.run.run import Run
 

@@ -81,7 +81,9 @@ def inspect(
     hold. Ends with 3 where the record is damaged, so that something may be missing, and where a preview that was asked
     for (--preview, --tokenizer) cannot be had.
 
-    Examples: dataguard inspect RUN --step 17 --rank 1; dataguard inspect RUN --batch 42
+    Examples: dataguard inspect RUN --step 17
+    dataguard inspect RUN --step 40:45 --rank 1 --limit 8
+    dataguard inspect RUN --batch 42 --tokenizer tokenizer.json
     """
     import msgspec
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import click
 
-__all__ = ["Entry", "LazyGroup", "debug_option"]
+from dataguard.cli.dressing import dress
+
+__all__ = ["Entry", "LazyGroup"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +35,6 @@ class Entry:
     """Heading under which the help lists it."""
 
 
-def debug_option() -> click.Option:
-    """``--debug``, which every command takes: `main` looks for it when something fails."""
-    return click.Option(
-        ["--debug"], is_flag=True, expose_value=False, help="Show the traceback when something goes wrong."
-    )
-
-
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for.
 
@@ -53,6 +48,7 @@ class LazyGroup(click.Group):
 
     def __init__(self, *, entries: Sequence[Entry], **attributes: Any) -> None:
         super().__init__(**attributes)
+        dress(self)
         self.entries = {entry.name: entry for entry in entries}
         assert len(self.entries) == len(entries), "a command stands twice in the table"
 
@@ -68,9 +64,20 @@ class LazyGroup(click.Group):
         if cmd_name not in self.commands:
             command: click.Command = getattr(import_module(entry.module), entry.attribute)
             command.short_help = entry.help
-            _add_debug(command)
+            dress(command)
             self.add_command(command, cmd_name)
         return self.commands[cmd_name]
+
+    def path_of(self, words: Sequence[str]) -> str:
+        """The command that words begin with, as it is typed: ``dataguard store list``; options are passed over."""
+        path = ["dataguard"]
+        left = [word for word in words if not word.startswith("-")]
+        if left and left[0] in self.entries:
+            path.append(left[0])
+            command = self.commands.get(left[0])
+            if isinstance(command, click.Group) and len(left) > 1 and left[1] in command.commands:
+                path.append(left[1])
+        return " ".join(path)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,11 +100,3 @@ class LazyGroup(click.Group):
             ]
             with formatter.section(section):
                 formatter.write_dl(rows)
-
-
-def _add_debug(command: click.Command) -> None:
-    if isinstance(command, click.Group):
-        for member in command.commands.values():
-            _add_debug(member)
-    elif not any("--debug" in parameter.opts for parameter in command.params):
-        command.params.append(debug_option())

@@ -22,6 +22,9 @@ def log(run: Path, stream: str | None, as_json: bool) -> int:
     """List attempts, skips, quarantines: every event of the journal, one a line.
 
     Ends with 1 where the journal is damaged; what can be read of it is listed all the same.
+
+    Examples: dataguard log RUN
+    dataguard log RUN --stream valid-web --json
     """
     from dataguard.replay.log import read_log
     from dataguard.report.replay import render_log

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from dataguard.cli import failures, output
+from dataguard.cli import failures, interrupts, output
 from dataguard.cli.compiling import CompilationNote
-from dataguard.cli.lazy import Entry, LazyGroup, debug_option
+from dataguard.cli.lazy import Entry, LazyGroup
 from dataguard.core.compiled import on_compilation
 from dataguard.version import __version__
 
@@ -68,12 +68,18 @@ _EPILOG = (
     "failed; 130 interrupted; 70 a fault of dataguard itself."
 )
 
+_HELP = """Flight recorder and gate for language-model training data.
+
+Examples: dataguard demo
+dataguard audit data/web -o AUDIT
+dataguard triage RUN --step 9000
+"""
+
 group = LazyGroup(
     entries=COMMANDS,
     name="dataguard",
-    help="Flight recorder and gate for language-model training data.",
+    help=_HELP,
     epilog=_EPILOG,
-    params=[debug_option()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
 )
@@ -92,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     output.prepare()
     on_compilation(CompilationNote())
-    code = _guarded(lambda: _invoke(words), debug=debug)
+    with interrupts.heeded():
+        code = _guarded(lambda: _invoke(words), words, debug=debug)
     output.finish()
     return code
 
@@ -105,12 +112,12 @@ def _invoke(words: list[str]) -> int:
     return code or 0
 
 
-def _guarded(act: Callable[[], int], *, debug: bool) -> int:
+def _guarded(act: Callable[[], int], words: Sequence[str], *, debug: bool) -> int:
     try:
         return act()
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except BaseException as error:  # noqa: BLE001 - the last place that can turn a failure into words and a code
-        failure = failures.explain(error, debug=debug)
+        failure = failures.explain(error, debug=debug, command=group.path_of(words))
         output.tell(failure.text)
         return failure.exit_code

@@ -29,7 +29,11 @@ Document = TypeVar("Document")
 
 @click.group()
 def manifest() -> None:
-    """Build, show or verify the list of sources, shards and blocks."""
+    """Build, show or verify the list of sources, shards and blocks.
+
+    Examples: dataguard manifest build web=data/web code=data/code -o M.parquet
+    dataguard manifest show M.parquet
+    """
 
 
 @manifest.command()
@@ -67,6 +71,10 @@ def build(
     PATHS are folders, files, patterns or URLs, each with or without a name: NAME=PATH. A dataset of the Hugging Face
     hub is hf://datasets/OWNER/NAME[@REVISION][#CONFIG[/SPLIT]]. An interrupted build goes on where it stopped when the
     same command is given again.
+
+    Examples: dataguard manifest build web=data/web code=data/code -o M.parquet
+    dataguard manifest build 'data/*.jsonl.zst' --text-field content --isolate -o M.parquet
+    dataguard manifest build hf://datasets/OWNER/NAME#CONFIG/train -o M.parquet
     """
     from dataguard.corpus.build import BuildProgress, build_manifest_file
     from dataguard.corpus.formats.protocol import ScanOptions
@@ -113,6 +121,9 @@ def show(manifest: Path, list_shards: bool, list_rejected: bool, as_json: bool) 
     """Show what a manifest holds.
 
     With --shards or --rejected the answer is that list, one a line (with --json, a JSON document a line).
+
+    Examples: dataguard manifest show M.parquet
+    dataguard manifest show M.parquet --rejected --json
     """
     from dataguard.corpus.account import take_account
     from dataguard.corpus.manifest_read import read_findings, read_manifest
@@ -145,6 +156,9 @@ def verify(manifest: Path, roots: dict[str, Path], as_json: bool) -> int:
     """Hash every shard again and name each that is changed or missing.
 
     Data files that lie beside the shards and are not in the manifest are named too; they are no failure.
+
+    Examples: dataguard manifest verify M.parquet
+    dataguard manifest verify M.parquet --root web=/mnt/copy/web
     """
     from dataguard.corpus.corpus import Corpus
     from dataguard.corpus.newcomers import files_beside

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import StringIO
-from typing import IO, TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
+from dataguard.cli import decoration
 from dataguard.errors import WriteFailed
 from dataguard.report.tables import printable, table
 
@@ -204,21 +205,28 @@ def _show(rendered: Rendered) -> None:
 
 def _show_rich(rendered: Any) -> None:
     stdout = _stdout()
-    if stdout.isatty():
+    if decoration.is_terminal(stdout):
         _console(stdout, width=None).print(_Printable(rendered))
         return
     text = StringIO()
-    asked = "COLUMNS" in os.environ  # noqa: TID251 - with the one below, all this room reads of the environment
-    _console(text, width=None if asked else _PIPED_COLUMNS).print(_Printable(rendered))
+    _console(text, width=None if decoration.asked_width() else _PIPED_COLUMNS).print(_Printable(rendered))
     stdout.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
 
 
 def _console(file: IO[str], *, width: int | None) -> Console:
     from rich.console import Console
 
-    plain = os.environ.get("NO_COLOR")  # noqa: TID251 - rich would still write bold
-    colors: Literal["auto"] | None = None if plain else "auto"
-    return Console(file=file, width=width, color_system=colors, markup=False, highlight=False, emoji=False)
+    colors = decoration.styles(_stdout())
+    # Told outright: rich would ask the environment, where more than one variable makes a terminal of a pipe.
+    return Console(
+        file=file,
+        width=width,
+        color_system=colors,
+        force_terminal=colors is not None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
 
 
 class _Printable:

@@ -50,7 +50,8 @@ def plan(
 
     Nothing is read, so nothing is judged: a policy is checked against the sources, and named.
 
-    Example: dataguard plan M.parquet --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2 --step 5
+    Examples: dataguard plan M.parquet --seed 7 --global-batch 16 --step 5
+    dataguard plan M.parquet --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2 --step 5 --rank 1
     """
     from dataguard.core.address import Geometry
     from dataguard.corpus.corpus import Corpus

@@ -16,10 +16,11 @@ from dataguard.cli.options import PATH, cache_dir_option, json_option, root_opti
 from dataguard.errors import UsageError
 
 if TYPE_CHECKING:
+    from dataguard.gate.answers import PolicyWritten
     from dataguard.gate.problem import Problem
     from dataguard.score.profile import Profile
 
-__all__ = ["policy"]
+__all__ = ["policy", "write_policy"]
 
 _NAMES = ["default", "gopher", "olmo", "seed-batch"]
 _POLICY = "POLICY is a file, or the name of one that ships: default, gopher, olmo, seed-batch."
@@ -31,7 +32,11 @@ _vocab_option = click.option("--vocab-size", type=click.IntRange(min=1), help="I
 
 @click.group()
 def policy() -> None:
-    """Write, check or explain a policy: rules over signals, and what becomes of samples on which they fire."""
+    """Write, check or explain a policy: rules over signals, and what becomes of samples on which they fire.
+
+    Examples: dataguard policy init -o policy.toml
+    dataguard policy check policy.toml --manifest M.parquet
+    """
 
 
 @policy.command()
@@ -48,10 +53,26 @@ def policy() -> None:
 )
 @json_option
 def init(out: Path, based_on: str, as_json: bool) -> None:
-    """Write a policy to edit, with a comment for every key and the origin of every threshold."""
+    """Write a policy to edit, with a comment for every key and the origin of every threshold.
+
+    Examples: dataguard policy init -o policy.toml
+    dataguard policy init --from gopher -o strict.toml
+    """
+    from dataguard.report.policy import render_written
+
+    output.answer(write_policy(out, based_on), render_written, json=as_json)
+
+
+def write_policy(out: Path, based_on: str) -> PolicyWritten:
+    """Write a copy of a policy that ships, with its comments, under a name that is free.
+
+    Raises
+    ------
+    UsageError
+        Something is called so already, or it is no name of a policy.
+    """
     from dataguard.gate.answers import PolicyWritten
     from dataguard.gate.policy import policy_copy
-    from dataguard.report.policy import render_written
 
     written = policy_copy(based_on, name=out.name.removesuffix(".toml"))
     try:
@@ -59,8 +80,7 @@ def init(out: Path, based_on: str, as_json: bool) -> None:
             file.write(written.text.encode())
     except FileExistsError:
         raise UsageError(f"{out} is there already, and is not overwritten", todo="give another name with -o") from None
-    answer = PolicyWritten(path=str(out), name=written.name, based_on=based_on, digest=written.digest)
-    output.answer(answer, render_written, json=as_json)
+    return PolicyWritten(path=str(out), name=written.name, based_on=based_on, digest=written.digest)
 
 
 @policy.command(epilog=_POLICY)
@@ -74,6 +94,9 @@ def check(name_or_path: str, manifest: str | None, profile: Path | None, vocab_s
 
     Unknown keys and signals, bounds outside of what a signal can be, rules with one name, rules that can never fire or
     always do; with --manifest also sources that do not exist. What rules need and lack is a remark.
+
+    Examples: dataguard policy check policy.toml
+    dataguard policy check policy.toml --manifest M.parquet --profile AUDIT/profile.json
     """
     from dataguard.gate.answers import checked
     from dataguard.gate.fitting import fit_problems, lacking_problems
@@ -125,7 +148,8 @@ def explain(
 ) -> None:
     """Say what a policy means; with --manifest, --shard and --row, every signal of one record beside its rules.
 
-    Example: dataguard policy explain default --manifest M.parquet --shard web/a.jsonl.zst --row 17
+    Examples: dataguard policy explain default
+    dataguard policy explain default --manifest M.parquet --shard web/a.jsonl.zst --row 17
     """
     from dataguard.gate.answers import shown
     from dataguard.gate.policy import load_policy

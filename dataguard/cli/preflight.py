@@ -38,7 +38,9 @@ def preflight(
 
     Ends with 1 where a point fails, and where nothing at all is known.
 
-    Example: dataguard preflight RUN --facts trainer.toml
+    Examples: dataguard preflight --template
+    dataguard preflight trainer.toml
+    dataguard preflight RUN --facts trainer.toml --strict
     """
     from dataguard.report.preflight import render_preflight
     from dataguard.run.run import Run

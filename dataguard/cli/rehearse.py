@@ -93,8 +93,9 @@ def rehearse(
     Ends with 1 where a rule of the policy says halt, and with 3 where rows could not be read: they were withheld, and
     the answer names their shards.
 
-    Example: dataguard rehearse M.parquet --run RUN --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2
+    Examples: dataguard rehearse M.parquet --run RUN --seed 7 --global-batch 16 --world-size 4 --microbatch-size 2
     --steps 60
+    dataguard rehearse --run RUN --from-step 35 --steps 30 --world-size 2
     """
     from dataguard.corpus.corpus import Corpus
     from dataguard.loader.rehearse import continued_geometry

@@ -78,7 +78,9 @@ def replay(
     Ends with 0 where everything asked for is exact, 1 where something differs or nothing was delivered, 3 where rows
     or their record cannot be read any more.
 
-    Example: dataguard replay RUN --step 17 -o OUT
+    Examples: dataguard replay RUN --step 17
+    dataguard replay RUN --step 17 --rank 1 -o OUT --transform train:tokenize
+    dataguard replay RUN --step 17 --root web=/mnt/copy/web
     """
     from functools import partial
 

@@ -63,6 +63,7 @@ DOCUMENTS = {
     "tidied": "dataguard.run.tidy:TidiedAttempt",
     "verify": "dataguard.replay.answers:VerifyAnswer",
     "warmup": "dataguard.cli.warmup:WarmedUp",
+    "watch": "dataguard.triage.watching.answers:WatchAnswer",
     "where": "dataguard.replay.answers:WhereAnswer",
 }
 """Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct (or one of several).
@@ -115,7 +116,12 @@ def schema_bytes(name: str) -> bytes:
 @click.option("--write", "folder", type=PATH, help="Write every schema into this folder instead.")
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON; a schema is JSON anyway, the list becomes it.")
 def schema(name: str | None, folder: Path | None, as_json: bool) -> None:
-    """Print the JSON Schema of a document; without a NAME, the names there are."""
+    """Print the JSON Schema of a document; without a NAME, the names there are.
+
+    Examples: dataguard schema
+    dataguard schema triage
+    dataguard schema --write schemas
+    """
     if folder is not None:
         if name is not None:
             raise UsageError("a NAME and --write cannot go together", allowed="schema NAME, or schema --write FOLDER")

@@ -24,7 +24,8 @@ __all__ = ["seen"]
 def seen(run: Path, step: int | None, rows_file: Path | None, attempt: int | None, as_json: bool) -> None:
     """Count what a checkpoint of a step was trained on: epochs, samples, bytes or tokens, by source and shard.
 
-    Example: dataguard seen RUN --step 17 --rows SEEN.parquet
+    Examples: dataguard seen RUN --step 17
+    dataguard seen RUN --step 17 --rows SEEN.parquet
     """
     from dataguard.replay.lookup import Lookup
     from dataguard.replay.seen import seen_before, write_rows

@@ -39,7 +39,8 @@ PROFILE_NAMES = (
     type=click.Choice(PROFILE_NAMES),
     default="default",
     show_default=True,
-    help="By which rule; those of others alarm, and tell no classes.",
+    metavar="NAME",
+    help="By which rule; those of others alarm, and tell no classes.  [" + ", ".join(PROFILE_NAMES) + "]",
 )
 @click.option("--loss", "loss_name", metavar="NAME", help="What the log calls the loss.  [default: by its name]")
 @click.option("--step-column", metavar="NAME", help="The column that counts steps.  [default: by its name]")
@@ -65,7 +66,9 @@ def spikes(
 
     Ends with 3 where there are too few points to judge any, and with --fail with 1 where there is an event.
 
-    Examples: dataguard spikes RUN; dataguard spikes a.log b.log --plot both.html
+    Examples: dataguard spikes RUN
+    dataguard spikes train.log --fail
+    dataguard spikes a.log b.log --plot both.html
     """
     from dataguard.report.spikes.text import render_comparison, render_spikes
     from dataguard.triage.detect.spikes import compare_examined

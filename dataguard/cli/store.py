@@ -24,7 +24,11 @@ _only_attempt = click.option("--attempt", type=click.IntRange(min=1), help="Only
 
 @click.group()
 def store() -> None:
-    """List, show or prune what a run keeps of delivered batches."""
+    """List, show or prune what a run keeps of delivered batches.
+
+    Examples: dataguard store list RUN
+    dataguard store show RUN --step 17
+    """
 
 
 @store.command("list")
@@ -37,7 +41,8 @@ def list_(run: Path, attempt: int | None, rank: int | None, as_json: bool) -> in
 
     Ends with 1 where something was lost, 3 where a count cannot be trusted.
 
-    Example: dataguard store list RUN
+    Examples: dataguard store list RUN
+    dataguard store list RUN --attempt 1 --rank 0
     """
     from dataguard.report.store import render_store_list
     from dataguard.run.run import Run
@@ -63,7 +68,8 @@ def show(run: Path, step: tuple[int, int] | None, rank: int | None, attempt: int
     Of several steps those that are kept are shown, and the others named. Ends with 1 where a digest is another one or
     not recorded, 3 where a file is damaged.
 
-    Example: dataguard store show RUN --step 17
+    Examples: dataguard store show RUN --step 17
+    dataguard store show RUN --step 40:45 --rank 1 --json
     """
     from dataguard.replay.fetch import show_stored
     from dataguard.replay.lookup import Lookup
@@ -112,7 +118,8 @@ def prune(
 ) -> None:
     """Remove files of the store. Ranks whose writers live are left alone.
 
-    Example: dataguard store prune RUN --attempt 1 --dry-run
+    Examples: dataguard store prune RUN --attempt 1 --dry-run
+    dataguard store prune RUN --keep-last 100
     """
     from dataguard.report.store import render_store_pruned
     from dataguard.run.run import Run

@@ -29,7 +29,11 @@ __all__ = ["telemetry"]
 
 @click.group()
 def telemetry() -> None:
-    """Bring in what other tools logged, and look at what was logged."""
+    """Bring in what other tools logged, and look at what was logged.
+
+    Examples: dataguard telemetry import RUN tb_logs/
+    dataguard telemetry show RUN --name loss --step 9000:9050
+    """
 
 
 def _mapped(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -82,7 +86,8 @@ def import_(
 
     Ends with 1 where a log brought nothing that is there now.
 
-    Example: dataguard telemetry import RUN tb_logs/ --map "train/loss_step=loss" --first-label 1
+    Examples: dataguard telemetry import RUN tb_logs/ --first-label 1
+    dataguard telemetry import RUN wandb.csv --map "train/loss_step=loss" --dry-run
     """
     from dataguard.report.telemetry import render_imported
     from dataguard.run.logs.sniff import read_log
@@ -132,7 +137,8 @@ def show(
 
     Ends with 1 where nothing was logged, and with 3 where telemetry is damaged, so that something may be missing.
 
-    Example: dataguard telemetry show RUN --name loss --step 9000:9050
+    Examples: dataguard telemetry show RUN
+    dataguard telemetry show RUN --name loss --step 9000:9050
     """
     from dataguard.report.telemetry import render_telemetry
     from dataguard.run.run import Run

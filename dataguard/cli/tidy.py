@@ -25,6 +25,8 @@ def seal(run: Path, as_json: bool) -> int:
     """Turn the hot frames of ended attempts into Parquet. Torn tails are dropped and reported.
 
     Ends with 1 where frames are damaged; they stay as they are.
+
+    Examples: dataguard seal RUN
     """
     from dataguard.run.run import Run
     from dataguard.run.tidy import seal_run
@@ -39,6 +41,8 @@ def compact(run: Path, as_json: bool) -> int:
     """Merge the sealed files of all ranks of ended attempts, for quick answers.
 
     Ends with 1 where a record is damaged; it stays as it is.
+
+    Examples: dataguard compact RUN
     """
     from dataguard.run.run import Run
     from dataguard.run.tidy import compact_run

@@ -85,7 +85,9 @@ def triage(
     Ends with 1 where nothing could be looked at (nothing was logged, or not of that step), with 3 where the
     journal is damaged, with 4 where it could not take what was decided, and with --fail as said there.
 
-    Examples: dataguard triage RUN --step 9000 --evidence node7=dmesg.txt; dataguard triage RUN --apply --dry-run
+    Examples: dataguard triage RUN --step 9000 --evidence node7=dmesg.txt
+    dataguard triage RUN --step 9000 --experiment train
+    dataguard triage RUN --apply --dry-run
     """
     import msgspec
 

@@ -29,7 +29,9 @@ def verify(
 
     Ends with 0 where all of it does, a torn tail included; 1 where something does not, or nothing could be checked.
 
-    Example: dataguard verify RUN
+    Examples: dataguard verify RUN
+    dataguard verify RUN --no-data
+    dataguard verify RUN --attempt 2 --root web=/mnt/copy/web
     """
     from dataguard.replay.lookup import Lookup
     from dataguard.replay.verify import verify_run

@@ -58,6 +58,9 @@ def warmup(folder: Path | None, as_json: bool) -> None:
     """Compile all kernels ahead, and say where they are kept.
 
     Ends with 4 where they cannot be kept.
+
+    Examples: dataguard warmup
+    dataguard warmup --cache-dir /shared/kernels
     """
     began = time.monotonic()
     if folder is not None:

@@ -26,7 +26,8 @@ def where(
 ) -> None:
     """List every step, delivered and planned, that holds a record.
 
-    Example: dataguard where RUN web/a.jsonl.zst:17
+    Examples: dataguard where RUN web/a.jsonl.zst:17
+    dataguard where RUN web/a.jsonl.zst:17 --until 20000 --json
     """
     from dataguard.replay.lookup import Lookup
     from dataguard.replay.where import where_record

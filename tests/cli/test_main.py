@@ -15,8 +15,9 @@ import click
 import pytest
 
 from dataguard import errors
-from dataguard.cli import main as frame
+from dataguard.cli.dressing import debug_option
 from dataguard.cli.failures import explain
+from dataguard.cli.interrupts import SAME_AGAIN
 from dataguard.cli.lazy import Entry
 from dataguard.cli.main import COMMANDS, group, main
 
@@ -153,11 +154,11 @@ def test_a_dead_worker_is_the_environment(command, capsys) -> None:
 @pytest.mark.parametrize("arguments", [["--debug", "boom"], ["boom", "--debug"]])
 def test_debug_shows_the_traceback_and_keeps_the_code(arguments, command, capsys) -> None:
     command(raising(errors.NotInRun("step 70 was not delivered")))
-    group.commands["boom"].params.append(frame.debug_option())
+    group.commands["boom"].params.append(debug_option())
     assert main(arguments) == 2
     shown = capsys.readouterr().err
     assert "Traceback" in shown
-    assert shown.endswith("error: step 70 was not delivered\n")
+    assert shown.endswith("error: step 70 was not delivered\n  next: dataguard boom --help\n")
 
 
 def test_every_command_takes_debug() -> None:
@@ -182,7 +183,7 @@ def test_a_command_that_gives_anything_else_is_a_fault(command, capsys) -> None:
 def test_control_characters_in_an_error_are_shown_escaped(command, capsys) -> None:
     command(raising(errors.NotInRun("no shard is called \x1b[2J\u202eexe.txt")))
     assert main(["boom"]) == 2
-    assert capsys.readouterr().err == "error: no shard is called \\x1b[2J\\u202eexe.txt\n"
+    assert capsys.readouterr().err.splitlines()[0] == "error: no shard is called \\x1b[2J\\u202eexe.txt"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -279,7 +280,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
     told = child.stderr.read()
     child.stderr.close()
     assert child.wait(timeout=60) == 130
-    assert told == "error: interrupted\n"
+    assert told == f"error: interrupted\n  next: {SAME_AGAIN}\n"
 
 
 def test_what_an_encoding_lacks_is_shown_escaped() -> None:
