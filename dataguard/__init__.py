@@ -10,9 +10,9 @@ in neither pyarrow nor numba:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dataguard.core.lazy import offered
 from dataguard.version import __version__
 
 if TYPE_CHECKING:
@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from dataguard.run.run import Run as Run
     from dataguard.score.text import score_text as score_text
     from dataguard.score.tokens import score_tokens as score_tokens
-
-_HOMES = {
-    "Address": "dataguard.core.address",
-    "Corpus": "dataguard.corpus.corpus",
-    "DataguardError": "dataguard.errors",
-    "Geometry": "dataguard.core.address",
-    "Loader": "dataguard.loader.loader",
-    "Manifest": "dataguard.core.manifest",
-    "Plan": "dataguard.plan.plan",
-    "Policy": "dataguard.gate.policy",
-    "Run": "dataguard.run.run",
-    "score_text": "dataguard.score.text",
-    "score_tokens": "dataguard.score.tokens",
-}
 
 __all__ = [
     "Address",
@@ -57,15 +43,17 @@ __all__ = [
     "score_tokens",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dataguard' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_HOMES = {
+    "Address": "core.address",
+    "Corpus": "corpus.corpus",
+    "DataguardError": "errors",
+    "Geometry": "core.address",
+    "Loader": "loader.loader",
+    "Manifest": "core.manifest",
+    "Plan": "plan.plan",
+    "Policy": "gate.policy",
+    "Run": "run.run",
+    "score_text": "score.text",
+    "score_tokens": "score.tokens",
+}
+__getattr__, __dir__ = offered(__name__, _HOMES)

@@ -6,7 +6,9 @@ Nothing here knows of steps, plans or runs. Names below are imported when they a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
     from dataguard.corpus.account import Account, take_account
@@ -51,11 +53,4 @@ _HOMES = {
     "verify_shards": "verify",
     "write_manifest": "manifest_write",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = offered(__name__, _HOMES)

@@ -14,8 +14,9 @@ Public names are imported when they are first used: whoever reads the journal al
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
     from dataguard.plan.attempts import AttemptPlan as AttemptPlan
@@ -31,22 +32,6 @@ if TYPE_CHECKING:
     from dataguard.plan.stream import Stream as Stream
     from dataguard.plan.withheld import Withheld as Withheld
     from dataguard.plan.withheld import WithheldSet as WithheldSet
-
-_HOMES = {
-    "AttemptPlan": "dataguard.plan.attempts",
-    "AttemptTree": "dataguard.plan.attempts",
-    "LoaderState": "dataguard.plan.state",
-    "Plan": "dataguard.plan.plan",
-    "PlanDocument": "dataguard.plan.document",
-    "PlannedSlots": "dataguard.plan.slots",
-    "Skip": "dataguard.plan.attempts",
-    "SlotStatus": "dataguard.plan.slots",
-    "Steps": "dataguard.plan.steps",
-    "Stream": "dataguard.plan.stream",
-    "Withheld": "dataguard.plan.withheld",
-    "WithheldSet": "dataguard.plan.withheld",
-    "plan_slots": "dataguard.plan.slots",
-}
 
 __all__ = [
     "AttemptPlan",
@@ -64,15 +49,19 @@ __all__ = [
     "plan_slots",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dataguard.plan' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_HOMES = {
+    "AttemptPlan": "attempts",
+    "AttemptTree": "attempts",
+    "LoaderState": "state",
+    "Plan": "plan",
+    "PlanDocument": "document",
+    "PlannedSlots": "slots",
+    "Skip": "attempts",
+    "SlotStatus": "slots",
+    "Steps": "steps",
+    "Stream": "stream",
+    "Withheld": "withheld",
+    "WithheldSet": "withheld",
+    "plan_slots": "slots",
+}
+__getattr__, __dir__ = offered(__name__, _HOMES)

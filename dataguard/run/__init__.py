@@ -8,7 +8,9 @@ ranks stop (`halting`). Nothing here opens a shard. Names below are imported whe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
     from dataguard.run.amend import quarantine, release, revoke, skip
@@ -64,11 +66,4 @@ _HOMES = {
     "skip": "amend",
     "telemetry_of_lineage": "telemetry_reading",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = offered(__name__, _HOMES)

@@ -7,8 +7,9 @@ trainer is given, `guarding` a loader that exists already, `ranks` process group
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
     from dataguard.torch.guarding.guard import guard as guard
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
     from dataguard.torch.replaying import rebuild_tensors as rebuild_tensors
     from dataguard.torch.transforms import ByteTransform as ByteTransform
     from dataguard.torch.transforms import WindowTransform as WindowTransform
-
-_HOMES = {
-    "ByteTransform": "dataguard.torch.transforms",
-    "Guarded": "dataguard.torch.guarding.guarded",
-    "GuardedLoader": "dataguard.torch.loader",
-    "Monitor": "dataguard.torch.monitoring.monitor",
-    "Record": "dataguard.torch.record",
-    "TensorMicrobatch": "dataguard.torch.microbatch",
-    "WindowTransform": "dataguard.torch.transforms",
-    "guard": "dataguard.torch.guarding.guard",
-    "rebuild_tensors": "dataguard.torch.replaying",
-    "together": "dataguard.torch.ranks.announced",
-}
 
 __all__ = [
     "ByteTransform",
@@ -48,15 +36,16 @@ __all__ = [
     "together",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dataguard.torch' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_HOMES = {
+    "ByteTransform": "transforms",
+    "Guarded": "guarding.guarded",
+    "GuardedLoader": "loader",
+    "Monitor": "monitoring.monitor",
+    "Record": "record",
+    "TensorMicrobatch": "microbatch",
+    "WindowTransform": "transforms",
+    "guard": "guarding.guard",
+    "rebuild_tensors": "replaying",
+    "together": "ranks.announced",
+}
+__getattr__, __dir__ = offered(__name__, _HOMES)

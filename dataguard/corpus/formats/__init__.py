@@ -9,8 +9,9 @@ Public names are imported when they are first used: who reads a manifest needs t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
     from dataguard.corpus.formats.arrow import ArrowIpc as ArrowIpc
@@ -41,37 +42,6 @@ if TYPE_CHECKING:
     from dataguard.corpus.formats.streams import detect_compression as detect_compression
     from dataguard.corpus.formats.text import PlainText as PlainText
     from dataguard.corpus.formats.webdataset import WebDataset as WebDataset
-
-_HOMES = {
-    "CODES": "findings",
-    "FORMATS": "registry",
-    "ArrowIpc": "arrow",
-    "BlockPlace": "protocol",
-    "Code": "findings",
-    "Finding": "protocol",
-    "Format": "protocol",
-    "JsonLines": "jsonl",
-    "MdsText": "mds",
-    "MdsTokens": "mds",
-    "Megatron": "megatron",
-    "NumpyTokens": "npy",
-    "Parquet": "parquet",
-    "RawTokens": "raw",
-    "PlainText": "text",
-    "ReadBlock": "protocol",
-    "ScanEnd": "protocol",
-    "ScanOptions": "protocol",
-    "ScannedBlock": "protocol",
-    "ShardFile": "protocol",
-    "WITHOUT_SIGN": "registry",
-    "WebDataset": "webdataset",
-    "by_name": "registry",
-    "decode_head": "streams",
-    "detect_compression": "streams",
-    "effect_of": "findings",
-    "recognise": "registry",
-    "shard_effect": "findings",
-}
 
 __all__ = [
     "CODES",
@@ -104,15 +74,34 @@ __all__ = [
     "shard_effect",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dataguard.corpus.formats' has no attribute {name!r}")
-    value = getattr(import_module(f"dataguard.corpus.formats.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_HOMES = {
+    "CODES": "findings",
+    "FORMATS": "registry",
+    "ArrowIpc": "arrow",
+    "BlockPlace": "protocol",
+    "Code": "findings",
+    "Finding": "protocol",
+    "Format": "protocol",
+    "JsonLines": "jsonl",
+    "MdsText": "mds",
+    "MdsTokens": "mds",
+    "Megatron": "megatron",
+    "NumpyTokens": "npy",
+    "Parquet": "parquet",
+    "RawTokens": "raw",
+    "PlainText": "text",
+    "ReadBlock": "protocol",
+    "ScanEnd": "protocol",
+    "ScanOptions": "protocol",
+    "ScannedBlock": "protocol",
+    "ShardFile": "protocol",
+    "WITHOUT_SIGN": "registry",
+    "WebDataset": "webdataset",
+    "by_name": "registry",
+    "decode_head": "streams",
+    "detect_compression": "streams",
+    "effect_of": "findings",
+    "recognise": "registry",
+    "shard_effect": "findings",
+}
+__getattr__, __dir__ = offered(__name__, _HOMES)

@@ -7,8 +7,9 @@ first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
     from dataguard.torch.canary.answers import CanaryComparison as CanaryComparison
@@ -20,18 +21,6 @@ if TYPE_CHECKING:
     from dataguard.torch.canary.keeping import read_records as read_records
     from dataguard.torch.canary.ranks import compare_ranks as compare_ranks
     from dataguard.torch.canary.taking import take as take
-
-_HOMES = {
-    "CanaryComparison": "dataguard.torch.canary.answers",
-    "CanaryRecord": "dataguard.torch.canary.answers",
-    "compare": "dataguard.torch.canary.comparing",
-    "compare_ranks": "dataguard.torch.canary.ranks",
-    "keep_record": "dataguard.torch.canary.keeping",
-    "kept_records": "dataguard.torch.canary.keeping",
-    "note_comparison": "dataguard.torch.canary.keeping",
-    "read_records": "dataguard.torch.canary.keeping",
-    "take": "dataguard.torch.canary.taking",
-}
 
 __all__ = [
     "CanaryComparison",
@@ -45,11 +34,15 @@ __all__ = [
     "take",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dataguard.torch.canary' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+_HOMES = {
+    "CanaryComparison": "answers",
+    "CanaryRecord": "answers",
+    "compare": "comparing",
+    "compare_ranks": "ranks",
+    "keep_record": "keeping",
+    "kept_records": "keeping",
+    "note_comparison": "keeping",
+    "read_records": "keeping",
+    "take": "taking",
+}
+__getattr__, __dir__ = offered(__name__, _HOMES)

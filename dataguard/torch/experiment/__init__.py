@@ -7,27 +7,20 @@ Its names are imported when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
     from dataguard.torch.experiment.answers import ExperimentReport as ExperimentReport
     from dataguard.torch.experiment.hook import run_experiment as run_experiment
     from dataguard.torch.experiment.runner import experiment as experiment
 
-_HOMES = {
-    "ExperimentReport": "dataguard.torch.experiment.answers",
-    "experiment": "dataguard.torch.experiment.runner",
-    "run_experiment": "dataguard.torch.experiment.hook",
-}
-
 __all__ = ["ExperimentReport", "experiment", "run_experiment"]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dataguard.torch.experiment' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+_HOMES = {
+    "ExperimentReport": "answers",
+    "experiment": "runner",
+    "run_experiment": "hook",
+}
+__getattr__, __dir__ = offered(__name__, _HOMES)
