@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.robust import MAD_TO_SIGMA
+
 __all__ = ["Need", "Reference", "SignalKind", "SignalSpec", "robust_z"]
 
 SignalKind = Literal["text", "tokens"]
@@ -19,8 +21,6 @@ SignalKind = Literal["text", "tokens"]
 
 Need = Literal["profile", "vocab_size", "text_bytes"]
 """What it needs beside the sample: a reference profile, the vocabulary's size, the bytes the tokens came from."""
-
-_MAD_TO_SIGMA = 1.4826
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,5 +77,5 @@ def robust_z(values: NDArray[np.number], reference: Reference) -> NDArray[np.flo
     centred: NDArray[np.float64] = np.asarray(values, dtype=np.float64) - reference.median
     if reference.mad == 0:
         return np.zeros_like(centred)
-    z: NDArray[np.float64] = centred / (_MAD_TO_SIGMA * reference.mad)
+    z: NDArray[np.float64] = centred / (MAD_TO_SIGMA * reference.mad)
     return z

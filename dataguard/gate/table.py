@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.core.signals import Need, Reference, SignalKind
 from dataguard.gate.bounds import Condition
 from dataguard.gate.rules import MAX_RULES, Policy, Rule
@@ -25,7 +26,6 @@ from dataguard.gate.verdict import Skip
 
 __all__ = ["ReferenceProfile", "Table", "make_table"]
 
-_MAD_TO_SIGMA = 1.4826
 _WEIGHTS = (1 << np.arange(8, dtype=np.uint8))[None, :, None]
 _ROWS = 1 << 12  # rows evaluated at once: the values of all conditions then fit a cache
 
@@ -191,7 +191,7 @@ def make_table(
     scale = np.full(median.shape, np.inf)  # a MAD of 0 makes a z of 0
     for place, reference in references.items():
         median[place] = reference.median
-        scale[place] = _MAD_TO_SIGMA * reference.mad if reference.mad else np.inf
+        scale[place] = MAD_TO_SIGMA * reference.mad if reference.mad else np.inf
     return Table(
         signals=signals,
         column=np.array([signals.index(each.signal.name) for each in conditions], np.intp),

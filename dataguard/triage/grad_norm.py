@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.core.evidence import GradNorm
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.run.logs import TrainingLog
 from dataguard.triage.detect import DetectorSettings
@@ -19,7 +20,6 @@ from dataguard.triage.detect import DetectorSettings
 __all__ = ["grad_norm_of"]
 
 _OWN = b"local_grad_norm"
-_MAD_TO_SIGMA = 1.4826
 
 
 def grad_norm_of(
@@ -66,7 +66,7 @@ def grad_norm_of(
         return GradNorm.UNKNOWN, (f"only {len(before):,} gradient norms were logged before the event",)
     logs = np.log(before)
     middle = float(np.median(logs))
-    scale = float(np.median(np.abs(logs - middle))) * _MAD_TO_SIGMA
+    scale = float(np.median(np.abs(logs - middle))) * MAD_TO_SIGMA
     largest = float(values[inside].max())
     height = np.log(max(largest, np.finfo(float).tiny)) - middle
     ratio = f"the largest gradient norm of the event is {largest:.4g}, {np.exp(height):.3g} times the median before it"

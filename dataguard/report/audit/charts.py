@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.audit.documents import AuditSummary, RuleAccount
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.core.signals import SignalSpec
 from dataguard.gate.bounds import Condition
 from dataguard.gate.rules import Policy, Rule
@@ -40,7 +41,6 @@ MOST_SOURCES = 40
 
 _OUTLIER = "length_outlier"
 _QUANTILES = (10, 500, 950, 990)
-_MAD_TO_SIGMA = 1.4826
 _LEAST = 1e-300
 """Nearer to zero lies nothing but the float64 next to a bound of zero."""
 _MOST_TICKS = 10
@@ -241,7 +241,7 @@ def _edges(condition: Condition, values: Values | None = None) -> list[_Edge]:
     if condition.outlier:
         if values is None or not values.mad:
             return []
-        away = condition.high * _MAD_TO_SIGMA * values.mad
+        away = condition.high * MAD_TO_SIGMA * values.mad
         low, high = values.median - away, values.median + away
     return [
         _Edge(value=0.0 if abs(bound) < _LEAST else float(f"{bound:.12g}"), first=bound, is_low=is_low)

@@ -15,6 +15,7 @@ import numpy as np
 import xxhash
 
 from dataguard.core.keys import derive_key
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.errors import AnswerNo, NotInRun, UsageError
 from dataguard.replay.answers import SkippedBatch
 from dataguard.replay.lookup import Lookup
@@ -197,7 +198,7 @@ def _odd(losses: Mapping[int, float]) -> set[int]:
         if step in odd or len(around) < 8:
             continue
         middle = np.median(around)
-        scale = 1.4826 * np.median(np.abs(around - middle))
+        scale = MAD_TO_SIGMA * np.median(np.abs(around - middle))
         if abs(values[i] - middle) > _ODD_SIGMAS * max(scale, 1e-12):
             odd.add(step)
     return odd

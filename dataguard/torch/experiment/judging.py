@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.core.evidence import Told
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.torch.experiment.answers import CellResult, Measured, Signal, StateResult, number, spelled
 
 __all__ = [
@@ -43,7 +44,6 @@ __all__ = [
 ]
 
 _FACTORS = {4: 36.1, 5: 32.8, 6: 14.6, 7: 14.0, 8: 9.47, 10: 7.43, 12: 6.38, 16: 5.26, 24: 4.39, 32: 3.99}
-_MAD_TO_SIGMA = 1.4826
 _MEDIAN_RANGES = {2: 0.954, 3: 1.588, 4: 1.978, 5: 2.257}  # of so many normal numbers, in standard deviations
 _LEAST_SCALE = 1e-12  # relative: placebos that are all alike to the last bit
 
@@ -184,7 +184,7 @@ def _scale(ordinary: FloatArray) -> float:
     if len(finite) < 4:
         return math.inf
     middle = float(np.median(finite))
-    return max(_MAD_TO_SIGMA * float(np.median(np.abs(finite - middle))), _LEAST_SCALE * max(1.0, abs(middle)))
+    return max(MAD_TO_SIGMA * float(np.median(np.abs(finite - middle))), _LEAST_SCALE * max(1.0, abs(middle)))
 
 
 def _threshold(ordinary: FloatArray) -> float:

@@ -25,13 +25,13 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.errors import AttemptError, UsageError
 from dataguard.torch.stability.outcome import StepOutcome
 
 __all__ = ["GradientHistory"]
 
 _LEAST_RATIO = 2.0
-_TO_SIGMA = 1.4826
 _VERSION = 1
 
 
@@ -78,7 +78,7 @@ class GradientHistory:
         if len(self._logs) < self._least:
             return None
         middle = median(self._logs)
-        spread = _TO_SIGMA * median(abs(each - middle) for each in self._logs)
+        spread = MAD_TO_SIGMA * median(abs(each - middle) for each in self._logs)
         return math.exp(middle + max(self._sigmas * spread, math.log(_LEAST_RATIO)))
 
     @property

@@ -22,11 +22,11 @@ from math import exp, inf, lgamma, log, log1p, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.core.spikes import EventClass
 from dataguard.run.logs import TrainingLog
 from dataguard.triage.detect.answers import Comparison, SharedSpike
 from dataguard.triage.detect.detection import Detection, judged_log
-from dataguard.triage.detect.window import MAD_TO_SIGMA
 
 __all__ = ["binomial_tail_log10", "compare", "deviations"]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.errors import NotInRun
 from dataguard.run.logs import TrainingLog, telemetry_names
@@ -23,7 +24,6 @@ from dataguard.triage.detect.faults import LOSS_SCALES
 from dataguard.triage.detect.profiles import DEFAULT, rule_of
 from dataguard.triage.detect.settings import DetectorSettings
 from dataguard.triage.detect.tracker import LEAST_POINTS
-from dataguard.triage.detect.window import MAD_TO_SIGMA
 
 __all__ = ["ChangePoint", "Detection", "detect", "judged_log", "smallest_visible_shift"]
 

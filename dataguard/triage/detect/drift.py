@@ -21,9 +21,10 @@ from itertools import pairwise
 from math import exp, log, sqrt
 from typing import Any
 
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.core.spikes import EventClass, SpikeEvent
 from dataguard.triage.detect.settings import DetectorSettings
-from dataguard.triage.detect.window import MAD_TO_SIGMA, median_of
+from dataguard.triage.detect.window import median_of
 
 __all__ = ["ATTENTION_LOGITS", "DriftWatch", "kendall_sigmas"]
 

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from math import ceil, expm1, log, log10, sqrt
 from typing import Any
 
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.triage.detect.settings import DetectorSettings
-from dataguard.triage.detect.window import MAD_TO_SIGMA, SortedWindow, median_of
+from dataguard.triage.detect.window import SortedWindow, median_of
 
 __all__ = ["LEAST_POINTS", "Frozen", "Judged", "Tracker"]
 

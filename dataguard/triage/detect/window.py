@@ -10,10 +10,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
 
-__all__ = ["MAD_TO_SIGMA", "SortedWindow", "median_of"]
-
-MAD_TO_SIGMA = 1.4826
-"""Median absolute deviation -> standard deviation, of a normal distribution."""
+__all__ = ["SortedWindow", "median_of"]
 
 
 def median_of(values: Iterable[float]) -> float:

@@ -14,10 +14,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.robust import MAD_TO_SIGMA
+
 __all__ = [
     "LEAST_CHANCE",
     "LEAST_TAIL",
-    "MAD_TO_SIGMA",
     "Tail",
     "binomial_tail",
     "hypergeometric_tail",
@@ -26,7 +27,6 @@ __all__ = [
     "z_of_chance",
 ]
 
-MAD_TO_SIGMA = 1.4826
 _FIRST_TAIL = 0.9
 _SECOND_TAIL = 0.975
 _LEAST_IN_TAIL = 8
