@@ -7,7 +7,7 @@ then all others, the nearest to a peak first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,6 @@ __all__ = ["MOST_LISTED", "Listed", "cells_of", "list_samples"]
 
 MOST_LISTED = 6_000
 """Samples that are listed on a page, in all its heat maps together."""
-_LEAST_A_HEAT = 500
 
 Key = tuple[int, int, int]
 """Attempt, step from 0, slot: a sample."""
@@ -120,7 +119,7 @@ def cells_of(
     lineage: Lineage,
     parts: Sequence[tuple[int, NDArray[np.void]]],
     listed: Sequence[Listed],
-    previews: dict[Key, int],
+    previews: Mapping[Key, int],
 ) -> tuple[HeatCell, ...]:
     """A cell for every rank and step of which anything was recorded, in the order (rank, step)."""
     samples: dict[tuple[int, int], list[CellSample]] = {}

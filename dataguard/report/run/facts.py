@@ -170,7 +170,8 @@ class Heat(msgspec.Struct, frozen=True, kw_only=True):
     """The steps around one event, rank by rank."""
 
     event: int | None
-    """Its place in `RunFacts.events`; None for a step that was asked for without an event."""
+    """Its place in `RunFacts.events`; None for a step that was asked for without an event. A long event may have two:
+    one of its begin, one around its peak."""
     steps: tuple[int, ...]
     """Ascending; those of which anything was recorded or logged, the last of which may not be complete."""
     ranks: tuple[int, ...]

@@ -4,7 +4,7 @@
 2. `triage`, which writes nothing here: events, verdict, what stands out.
 3. `windows`: the steps around the events that are shown rank by rank.
 4. `logged`, `curves`: one pass over the telemetry; `delivered`: one over the index.
-5. `heat`, `cells`, `previews`: what every rank was fed around the events, and what it looks like.
+5. `heats`, `cells`, `previews`: what every rank was fed around the events, and what it looks like.
 
 Whatever is damaged, missing or cannot be read makes a note and no page less.
 """
@@ -13,29 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from dataguard.errors import RunDamaged
 from dataguard.replay.log import LogLine, read_log
-from dataguard.report.run.cells import MOST_LISTED, cells_of, list_samples
+from dataguard.report.run.cells import MOST_LISTED
 from dataguard.report.run.curves import curves_of, ranks_first
 from dataguard.report.run.delivered import delivered_facts
-from dataguard.report.run.facts import Heat, RunFacts
-from dataguard.report.run.heat import logged_measures, recorded_measures, standing_out
+from dataguard.report.run.facts import RunFacts
+from dataguard.report.run.heats import draw_heat
 from dataguard.report.run.lineage import Lineage, lineage_of, require_step
-from dataguard.report.run.logged import Logged, read_logged
+from dataguard.report.run.logged import read_logged
 from dataguard.report.run.marks import attempt_marks, checkpoint_marks, event_mark, skip_marks
-from dataguard.report.run.windows import Window, records_of, windows_of
-from dataguard.run.index import merge
+from dataguard.report.run.previews import read_previews
+from dataguard.report.run.windows import windows_of
 from dataguard.run.run import Run
 from dataguard.triage.answers import TriageAnswer
 from dataguard.triage.triage import triage
 
+if TYPE_CHECKING:
+    from dataguard.corpus.tokenizer import TokenizerFile
+
 __all__ = ["GatheredRun", "facts_of_run", "gather_run"]
 
-MOST_RANKS = 64
-"""Ranks of a heat map."""
 _OWN_RANKS = 8
 _MOST_JOURNAL = 1_000
 
@@ -50,7 +50,12 @@ class GatheredRun:
 
 
 def facts_of_run(
-    run: Run, *, attempt: int | None = None, step: int | None = None, roots: Mapping[str, str] | None = None
+    run: Run,
+    *,
+    attempt: int | None = None,
+    step: int | None = None,
+    roots: Mapping[str, str] | None = None,
+    tokenizer: TokenizerFile | None = None,
 ) -> RunFacts:
     """All values of the page of a run. Nothing is written into the run.
 
@@ -62,17 +67,24 @@ def facts_of_run(
         A step, in the trainer's labels, that is shown rank by rank also where no event holds it.
     roots
         Where sources lie now, where that is another place than the run remembers.
+    tokenizer
+        Shows windows as text; without it they are ids.
 
     Raises
     ------
     NotInRun
         There is no such attempt, or no such step on its lineage.
     """
-    return gather_run(run, attempt=attempt, step=step, roots=roots).facts
+    return gather_run(run, attempt=attempt, step=step, roots=roots, tokenizer=tokenizer).facts
 
 
 def gather_run(
-    run: Run, *, attempt: int | None = None, step: int | None = None, roots: Mapping[str, str] | None = None
+    run: Run,
+    *,
+    attempt: int | None = None,
+    step: int | None = None,
+    roots: Mapping[str, str] | None = None,
+    tokenizer: TokenizerFile | None = None,
 ) -> GatheredRun:
     """As `facts_of_run`, with what is damaged apart."""
     lineage = lineage_of(run, attempt)
@@ -80,10 +92,8 @@ def gather_run(
         require_step(lineage, step)
     answer = _triage(lineage, step, roots)
     events = () if answer is None else answer.events
-    chosen = None if answer is None else answer.event
-    windows = windows_of(lineage, events, chosen, step)
-    localised = None if answer is None else answer.localised
-    odd = [] if localised is None else [each.rank for each in localised.ranks if each.outlying or each.persistent]
+    windows = windows_of(lineage, answer, step)
+    odd = _odd_ranks(answer)
     world_size = max((each.attempt.geometry.world_size for each in lineage.owned), default=0)
     logged = read_logged(
         lineage,
@@ -92,13 +102,14 @@ def gather_run(
         spans=[(each.first, each.stop) for each in windows],
     )
     delivered = delivered_facts(lineage)
-    heats = tuple(
-        _heat(lineage, window, logged, answer, odd, most=MOST_LISTED // max(1, len(windows))) for window in windows
-    )
+    most = MOST_LISTED // max(1, len(windows))
+    drawn = [draw_heat(lineage, window, logged.rows, answer, odd, most=most) for window in windows]
+    listed = sorted((each for one in drawn for each in one.listed), key=lambda each: each.rank_of_interest)
+    previews, places = read_previews(lineage, listed, roots=roots, tokenizer=tokenizer)
     steps = lineage.steps
     journal, num_journal = _journal(lineage)
     facts = RunFacts(
-        run=run.path.name,
+        run=run.path.resolve().name,
         run_id=run.run_id,
         attempt=lineage.leaf,
         steps=None if steps is None else (run.label(steps[0]), run.label(steps[1])),
@@ -110,8 +121,8 @@ def gather_run(
         skips=skip_marks(lineage),
         attempts=attempt_marks(lineage),
         checkpoints=checkpoint_marks(lineage),
-        heats=heats,
-        previews=(),
+        heats=tuple(one.heat(lineage, places) for one in drawn),
+        previews=previews,
         signals=delivered.signals,
         withheld=delivered.withheld,
         mixture=delivered.mixture,
@@ -133,40 +144,17 @@ def _triage(lineage: Lineage, step: int | None, roots: Mapping[str, str] | None)
     return None
 
 
+def _odd_ranks(answer: TriageAnswer | None) -> list[int]:
+    """Ranks that stand out at the event in question, the worst first, then those of the samples that are named."""
+    localised = None if answer is None else answer.localised
+    if localised is None:
+        return []
+    return [
+        *(each.rank for each in localised.ranks if each.outlying or each.persistent),
+        *(each.rank for each in localised.samples),
+    ]
+
+
 def _journal(lineage: Lineage) -> tuple[tuple[LogLine, ...], int]:
     lines, _ = read_log(lineage.run)
     return lines[-_MOST_JOURNAL:], len(lines)
-
-
-def _heat(
-    lineage: Lineage, window: Window, logged: Logged, answer: TriageAnswer | None, odd: list[int], *, most: int
-) -> Heat:
-    run = lineage.run
-    owned = [each for each in lineage.owned if each.first < window.stop and window.first < each.farthest]
-    num_ranks = max((each.attempt.geometry.world_size for each in owned), default=0)
-    rows = logged.rows[(logged.rows["step"] >= window.first) & (logged.rows["step"] < window.stop)]
-    near = list(range(window.peak - 1, window.peak + 2))
-    is_chosen = answer is not None and (window.event is None or answer.events[window.event] == answer.event)
-    first = odd if is_chosen else []
-    shown = ranks_first([*first, *standing_out(rows, near)], num_ranks, MOST_RANKS)
-    span = [(window.first, window.stop)]
-    parts = [(each.attempt.number, records_of(lineage, each, span, shown)) for each in owned]
-    records = merge([part for _, part in parts])
-    steps = np.unique(np.concatenate([records["step"].astype(np.int64), rows["step"].astype(np.int64)]))
-    ranks = np.array(shown, np.int64)
-    notes: list[str] = []
-    judged = any(run.begun(number, lineage.read).policy for number, _ in parts)
-    unit = "bytes" if run.plan_document().root.form == "document" else None
-    measures = logged_measures(rows, steps, ranks, notes)
-    measures += recorded_measures(records, steps, ranks, is_judged=judged, unit=unit)
-    localised = None if answer is None or not is_chosen else answer.localised
-    listed = list_samples(lineage, parts, rows, localised, peak=window.peak, most=most)
-    lineage.notes.extend(note for note in notes if note not in lineage.notes)
-    return Heat(
-        event=window.event,
-        steps=tuple((steps + run.first_label).tolist()),
-        ranks=tuple(shown),
-        num_ranks=num_ranks,
-        measures=tuple(measures),
-        cells=cells_of(lineage, parts, listed, {}),
-    )

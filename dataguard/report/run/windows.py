@@ -1,7 +1,8 @@
 """Which steps and ranks are shown around an event, and what was recorded of them?
 
-A window is at most `MOST_STEPS` steps: from some before the onset to some behind the end, and of an event that is
-longer the steps around its begin, or around its peak where that lies far behind.
+A window is at most `MOST_STEPS` steps: from some before the onset to some behind the end. Of an event that is longer
+the steps from its begin on are shown, and in another window those around its peak, where that lies behind; the event in
+question is shown where its cause was searched.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from numpy.typing import NDArray
 from dataguard.report.run.lineage import Lineage, Owned
 from dataguard.run.index import merge
 from dataguard.run.sources import Notes, Sources, covered_steps
-from dataguard.triage.answers import EventShown
+from dataguard.triage.answers import TriageAnswer
 from dataguard.triage.choosing import SERIOUS
 
 __all__ = ["MOST_HEATS", "MOST_STEPS", "Window", "records_of", "windows_of"]
 
 MOST_HEATS = 4
-"""Events of which there is a heat map."""
-MOST_STEPS = 60
+"""Heat maps of a page."""
+MOST_STEPS = 72
 _BEFORE, _BEHIND = 20, 12
+_LEAST_BEFORE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +40,19 @@ class Window:
     stop: int
 
 
-def windows_of(
-    lineage: Lineage, events: Sequence[EventShown], chosen: EventShown | None, asked: int | None
-) -> tuple[Window, ...]:
+def windows_of(lineage: Lineage, answer: TriageAnswer | None, asked: int | None) -> tuple[Window, ...]:
     """What is shown: the event in question first (or the step asked for), then the most serious others.
 
     Parameters
     ----------
-    events
-        All of them, steps in the trainer's labels.
-    chosen
-        The one in question.
+    answer
+        Of triage; None where there is none.
     asked
-        A step (label) that was asked for, and lies in no event.
+        A step (label) that was asked for.
     """
-    run, windows = lineage.run, []
+    run, windows = lineage.run, list[Window]()
+    events = () if answer is None else answer.events
+    chosen = None if answer is None else answer.event
     if chosen is None and asked is not None:
         step = run.step(asked)
         windows.append(_window(lineage, None, step, step + 1, step))
@@ -63,15 +63,24 @@ def windows_of(
         event = events[place]
         begin = event.start if event.onset is None else min(event.onset, event.start)
         low, high, peak = (max(each - run.first_label, 0) for each in (begin, event.stop, event.peak))
+        if event == chosen and answer is not None and answer.localised is not None:
+            # Samples that are named at the event lie in the steps that were searched.
+            searched = answer.localised.looked_at.steps
+            low, high = (max(each - run.first_label, 0) for each in searched)
         windows.append(_window(lineage, place, low, high, peak))
+        if not windows[-1].first <= peak < windows[-1].stop:
+            windows.append(_window(lineage, place, peak, peak + 1, peak))
+        if asked is not None and event == chosen:
+            step = run.step(asked)
+            if not any(each.first <= step < each.stop for each in windows):
+                windows.append(_window(lineage, place, step, step + 1, step))
     return tuple(each for each in windows if each.first < each.stop)[:MOST_HEATS]
 
 
 def _window(lineage: Lineage, event: int | None, begin: int, stop: int, peak: int) -> Window:
     low, high = begin - _BEFORE, stop + _BEHIND
     if high - low > MOST_STEPS:
-        far = peak + _BEHIND > low + MOST_STEPS
-        low = peak - MOST_STEPS // 2 if far else low
+        low = begin - _LEAST_BEFORE
         high = low + MOST_STEPS
     first = lineage.owned[0].first if lineage.owned else 0
     return Window(event=event, peak=peak, first=max(low, first), stop=min(high, lineage.farthest))
