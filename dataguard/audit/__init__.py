@@ -10,4 +10,38 @@ Data goes `tasks` and `sample` (which blocks and rows) -> `scoring` through `eng
 Memory: for each worker its largest block twice (or, in a compressed shard that several tasks share, a task's 8 MiB) and
 some 50 MB of signals; then, for the second half, 100 MB for one run of digests, 64 MiB for merging them, and 24 bytes
 for every shard and rule. None of it grows with the number of records.
+Names below are imported when they are first used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dataguard.core.lazy import offered
+
+if TYPE_CHECKING:
+    from dataguard.audit.documents import AuditSummary
+    from dataguard.audit.engines.local import LocalEngine
+    from dataguard.audit.engines.ray import RayEngine
+    from dataguard.audit.run import AuditRequest, Progress, read_summary, run_audit
+
+__all__ = [
+    "AuditRequest",
+    "AuditSummary",
+    "LocalEngine",
+    "Progress",
+    "RayEngine",
+    "read_summary",
+    "run_audit",
+]
+
+_HOMES = {
+    "AuditRequest": "run",
+    "AuditSummary": "documents",
+    "LocalEngine": "engines.local",
+    "Progress": "run",
+    "RayEngine": "engines.ray",
+    "read_summary": "run",
+    "run_audit": "run",
+}
+__getattr__, __dir__ = offered(__name__, _HOMES)

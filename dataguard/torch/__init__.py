@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
+    from dataguard.torch.describing import describe as describe
     from dataguard.torch.guarding.guard import guard as guard
     from dataguard.torch.guarding.guarded import Guarded as Guarded
     from dataguard.torch.loader import GuardedLoader as GuardedLoader
@@ -31,6 +32,7 @@ __all__ = [
     "Record",
     "TensorMicrobatch",
     "WindowTransform",
+    "describe",
     "guard",
     "rebuild_tensors",
     "together",
@@ -44,6 +46,7 @@ _HOMES = {
     "Record": "record",
     "TensorMicrobatch": "microbatch",
     "WindowTransform": "transforms",
+    "describe": "describing",
     "guard": "guarding.guard",
     "rebuild_tensors": "replaying",
     "together": "ranks.announced",

@@ -26,6 +26,44 @@ PUBLIC = [
     "score_tokens",
 ]
 
+ROOMS = {
+    "dataguard.audit": [
+        "AuditRequest",
+        "AuditSummary",
+        "LocalEngine",
+        "Progress",
+        "RayEngine",
+        "read_summary",
+        "run_audit",
+    ],
+    "dataguard.gate": ["Gate", "Policy", "load_policy", "read_policy"],
+    "dataguard.replay": [
+        "Lookup",
+        "Rebuilder",
+        "Rebuilt",
+        "inspect_step",
+        "read_log",
+        "replay_step",
+        "seen_before",
+        "verify_run",
+        "where_record",
+    ],
+    "dataguard.torch": [
+        "ByteTransform",
+        "Guarded",
+        "GuardedLoader",
+        "Monitor",
+        "Record",
+        "TensorMicrobatch",
+        "WindowTransform",
+        "describe",
+        "guard",
+        "rebuild_tensors",
+        "together",
+    ],
+}
+"""What a room offers by its own name."""
+
 EXIT_CODES = {
     "DataguardError": 1,
     "AnswerNo": 1,
@@ -55,6 +93,11 @@ EXIT_CODES = {
 
 def test_public_names_are_these() -> None:
     assert dataguard.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_room_offers_is_this(room: str) -> None:
+    assert importlib.import_module(room).__all__ == ROOMS[room]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
