@@ -41,6 +41,7 @@ COMMANDS = (
     _entry(_RUN, "plan", "plan", "What would be delivered at a step, without any run."),
     _entry(_RUN, "rehearse", "rehearse", "Walk the loader as every rank would, without a trainer."),
     _entry(_RUN, "preflight", "preflight", "Hold a run against the hardening list, before it begins."),
+    _entry(_RUN, "watch", "watch", "A live view of a run: pace, loss, events, ranks behind."),
     _entry(_BACK, "log", "log", "Attempts, skips, quarantines: the journal for people."),
     _entry(_BACK, "inspect", "inspect", "What every rank was fed at a step."),
     _entry(_BACK, "replay", "replay", "Rebuild a step exactly and compare its digests."),

@@ -63,6 +63,7 @@ DOCUMENTS = {
     "tidied": "dataguard.run.tidy:TidiedAttempt",
     "verify": "dataguard.replay.answers:VerifyAnswer",
     "warmup": "dataguard.cli.warmup:WarmedUp",
+    "watch": "dataguard.triage.watching.answers:WatchAnswer",
     "where": "dataguard.replay.answers:WhereAnswer",
 }
 """Name of a document, as typed and as its file under ``schemas/`` is called -> module:Struct (or one of several).
