@@ -7,7 +7,6 @@ and ``--resume`` goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -15,13 +14,15 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import going_on
 from dataguard.cli.options import PATH, json_option, out_option, root_option, weight_option
 from dataguard.cli.scanning import isolation_options, limit_options, timeout_of
 from dataguard.errors import InputError, UsageError, WriterConflict
 
 if TYPE_CHECKING:
     from dataguard.audit.engines import Engine
-    from dataguard.audit.run import Progress
+    from dataguard.audit.run import Progress as Told
+    from dataguard.cli.progress import Progress
 
 __all__ = ["audit"]
 
@@ -131,11 +132,11 @@ def audit(
     _warn_of_nesting(paths, out)
     made = _engine(engine, num_workers=num_workers, ray_address=ray_address)
     try:
-        with _Shown() as shown:
+        with _Shown() as shown, going_on(lambda: _how_to_go_on(out), found=shown.told):
             summary = run_audit(request, made, progress=shown.progress(), render=audit_page)
     except (UsageError, InputError, WriterConflict):
         raise
-    except BaseException:
+    except Exception:
         if _holds_something(out):
             output.say(f"what was done is kept in {out}: the same command with --resume goes on from there")
         raise
@@ -154,6 +155,12 @@ def _warn_of_nesting(paths: tuple[str, ...], out: Path) -> None:
         folder = Path(path)
         if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
             output.say(f"note: {out} lies in {path}: the next scan of {path} will take what is written now for shards")
+
+
+def _how_to_go_on(out: Path) -> str:
+    if _holds_something(out):
+        return f"what was done is kept in {out}: the same command with --resume goes on from there"
+    return "nothing was done yet: the same command begins again"
 
 
 def _holds_something(folder: Path) -> bool:
@@ -181,7 +188,7 @@ class _Shown:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._title = ""
-        self._bar: Callable[[int, int | None], None] = _nothing
+        self._bar: Progress | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -189,13 +196,17 @@ class _Shown:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def progress(self) -> Progress:
+    def told(self) -> str | None:
+        """How far it is, as a sentence."""
+        return None if self._bar is None else self._bar.told(_DONE[self._title])
+
+    def progress(self) -> Told:
         """What the audit tells."""
-        from dataguard.audit.run import Progress
+        from dataguard.audit.run import Progress as Told
 
         show = self._show
 
-        class Shown(Progress):
+        class Shown(Told):
             def scanned(self, done_bytes: int, total_bytes: int) -> None:
                 show("scanning", "bytes", done_bytes, total_bytes)
 
@@ -212,8 +223,8 @@ class _Shown:
             self._stack.close()
             self._title = title
             self._bar = self._stack.enter_context(output.progress(title, unit=unit, total=total))
+        assert self._bar is not None
         self._bar(done, total)
 
 
-def _nothing(done: int, total: int | None) -> None:
-    return None
+_DONE = {"scanning": "scanned", "scoring": "scored", "judging": "judged"}

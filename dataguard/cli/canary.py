@@ -19,7 +19,7 @@ from dataguard.cli.options import (
     root_option,
     run_argument,
 )
-from dataguard.errors import AnswerNo, EnvironmentFailed, NotInRun, UsageError
+from dataguard.errors import AnswerNo, NotInRun, UsageError
 
 if TYPE_CHECKING:
     from dataguard.run.run import Run
@@ -156,7 +156,6 @@ def _newest_checkpoint(run: Run) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise EnvironmentFailed(f"{path} cannot be written", found=error.strerror or str(error)) from error
+    from dataguard.run.atomic import publish
+
+    publish(path, content, tmp=path.parent)

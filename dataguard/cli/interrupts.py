@@ -20,12 +20,15 @@ from types import FrameType
 from dataguard.cli import decoration
 from dataguard.errors import DataguardError
 
-__all__ = ["EXIT_CODE", "SAME_AGAIN", "Interrupted", "going_on", "heeded"]
+__all__ = ["EXIT_CODE", "ONLY_READ", "SAME_AGAIN", "Interrupted", "going_on", "heeded"]
 
 EXIT_CODE = 130
 
 SAME_AGAIN = "the same command can be given again: what it writes, it writes whole or not at all"
 """How to go on where a command has nothing of its own to say."""
+
+ONLY_READ = "nothing was changed: the same command begins again"
+"""How to go on where a command only reads."""
 
 Said = str | Callable[[], str | None] | None
 """A sentence, or what finds it out once it is needed."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import ONLY_READ, going_on
 from dataguard.cli.options import json_option, manifest_argument, out_option, root_option
 from dataguard.cli.scanning import isolation_options, limit_options, timeout_of
 from dataguard.errors import InputError
@@ -84,9 +85,16 @@ def build(
     began = time.monotonic()
     timeout_seconds = timeout_of(isolate=isolate, scan_timeout_seconds=scan_timeout_seconds)
     given = {name: value for name, value in limits.items() if value is not None}
-    with output.progress("scanning", unit="bytes") as shown:
+    scanned = ""
+
+    with (
+        output.progress("scanning", unit="bytes") as shown,
+        going_on("the same command goes on from there: scans that are done are kept", found=lambda: scanned),
+    ):
 
         def tell(progress: BuildProgress) -> None:
+            nonlocal scanned
+            scanned = f"{progress.num_done:,} of {progress.num_shards:,} shards are scanned"
             shown(progress.done_bytes, progress.total_bytes)
 
         result, header = build_manifest_file(
@@ -168,7 +176,10 @@ def verify(manifest: Path, roots: dict[str, Path], as_json: bool) -> int:
 
     corpus = Corpus.open(manifest, {name: str(path) for name, path in roots.items()})
     total_bytes = sum(shard.size_bytes for shard in corpus.manifest.shards)
-    with output.progress("hashing", unit="bytes", total=total_bytes) as shown:
+    with (
+        output.progress("hashing", unit="bytes", total=total_bytes) as shown,
+        going_on(ONLY_READ, found=lambda: shown.told("hashed")),
+    ):
         checks = list(verify_shards(corpus, progress=lambda _, done_bytes: shown(done_bytes)))
     beside = files_beside(corpus, manifest_path=manifest)
     document = manifest_documents.verified(_shown(manifest), corpus.manifest, checks, new_files=beside)

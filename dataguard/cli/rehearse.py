@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 
 from dataguard.cli import output
 from dataguard.cli.gating import gate_choice, gate_options, gate_settings
+from dataguard.cli.interrupts import going_on
 from dataguard.cli.making import given, make_plan
 from dataguard.cli.options import (
     PATH,
@@ -24,6 +26,7 @@ from dataguard.errors import AnswerNo, InputError, UsageError
 
 if TYPE_CHECKING:
     from dataguard.corpus.corpus import Corpus
+    from dataguard.run.run import Run
 
 __all__ = ["rehearse"]
 
@@ -132,7 +135,11 @@ def rehearse(
         )
         gate = {}
     assert run is not None
-    with output.progress("rehearsing", unit="steps", total=steps) as shown:
+    going = _GoingOn(run, ctx=click.get_current_context())
+    with (
+        output.progress("rehearsing", unit="steps", total=steps) as shown,
+        going_on(going.todo, found=going.found),
+    ):
         document = walk(
             run,
             geometry=geometry,
@@ -153,6 +160,53 @@ def rehearse(
         output.say(document.gate.halted)
         return AnswerNo.exit_code
     return InputError.exit_code if document.unreadable_shards else 0
+
+
+_ALIKE = ("epochs", "store", "store_budget_mb", "on_unreadable")
+"""What no attempt takes over from the one before, and is asked for again."""
+
+
+class _GoingOn:
+    """What is typed to go on with a rehearsal that is interrupted."""
+
+    def __init__(self, run: Run, *, ctx: click.Context) -> None:
+        self._run = run
+        self._ctx = ctx
+        self._given = ctx.params
+        self._before = run.attempts().numbers
+
+    def found(self) -> str | None:
+        """How far the attempt came."""
+        stood = self._stood()
+        if stood is None:
+            return None
+        whole = "" if self._given["steps"] is None else f" of {self._given['steps']:,}"
+        return f"{stood[1] - stood[0]:,}{whole} steps are delivered to all ranks"
+
+    def todo(self) -> str:
+        """The command, and where it goes on."""
+        stood, given = self._stood(), self._given
+        if stood is None:
+            return "no attempt was begun: the same command begins again"
+        first, step = stood
+        words = ["dataguard", "rehearse", "--run", str(given["run_path"])]
+        if given["steps"] is not None:
+            words += ["--steps", str(max(1, given["steps"] - (step - first)))]
+        words += [word for name in _ALIKE for word in self._flag(name, given[name])]
+        words += [word for name, root in given["roots"].items() for word in ("--root", f"{name}={root}")]
+        return f"{shlex.join(words)} goes on at step {self._run.label(step)}"
+
+    def _stood(self) -> tuple[int, int] | None:
+        """First step of the new attempt, and one past the last that all ranks completed; None where there is none."""
+        from dataguard.run.reached import complete_before
+
+        tree = self._run.attempts()
+        new = [number for number in tree.numbers if number not in self._before]
+        return (tree.attempt(new[-1]).fork_step, complete_before(self._run, new[-1])) if new else None
+
+    def _flag(self, name: str, value: object) -> list[str]:
+        is_typed = self._ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        return [f"--{name.replace('_', '-')}", str(value)] if is_typed else []
 
 
 def _amended(

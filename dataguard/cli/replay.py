@@ -10,6 +10,7 @@ import click
 
 from dataguard.cli import output
 from dataguard.cli.inspect import asked_steps
+from dataguard.cli.interrupts import ONLY_READ, SAME_AGAIN, going_on
 from dataguard.cli.looks import Looks, opened_tokenizer, tokenizer_option
 from dataguard.cli.options import (
     attempt_option,
@@ -105,9 +106,11 @@ def replay(
     remaking = remaking_of(transform, collate)
     asked = list(asked_steps(lookup, step, batch, attempt))
     code = 0
-    for each in asked:
+    for number, each in enumerate(asked):
         if isinstance(each, int):
-            answer, rebuilt = replay_step(lookup, each, attempt=attempt, rank=rank, roots=where, remaking=remaking)
+            told = f"{number:,} of {len(asked):,} steps are replayed" if len(asked) > 1 else None
+            with going_on(ONLY_READ if out is None else SAME_AGAIN, found=told):
+                answer, rebuilt = replay_step(lookup, each, attempt=attempt, rank=rank, roots=where, remaking=remaking)
         else:
             answer, rebuilt = skipped_answer(each), []
         if out is not None and rebuilt:

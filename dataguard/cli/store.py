@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import going_on
 from dataguard.cli.options import (
     attempt_option,
     dry_run_option,
@@ -125,5 +126,8 @@ def prune(
     from dataguard.run.run import Run
     from dataguard.run.store_prune import prune_store
 
-    answer = prune_store(Run.open(run), attempt=attempt, rank=rank, steps=step, keep_last=keep_last, dry_run=dry_run)
+    with going_on("the same command goes on with what is left"):
+        answer = prune_store(
+            Run.open(run), attempt=attempt, rank=rank, steps=step, keep_last=keep_last, dry_run=dry_run
+        )
     output.answer(answer, render_store_pruned, json=as_json)

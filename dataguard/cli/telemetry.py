@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import going_on
 from dataguard.cli.options import (
     PATH,
     STEPS,
@@ -95,7 +96,7 @@ def import_(
     from dataguard.run.telemetry_import import import_log
 
     opened = Run.open(run)
-    codes = {0}
+    codes, num_done = {0}, 0
     logs: Iterable[TrainingLog] = (read_log(file, step_column=step_column) for file in files)
     if len(files) > 1 and names:
         # A name that none of them has is refused before anything of any is written.
@@ -105,6 +106,7 @@ def import_(
             raise NotInRun(f"none of the logs has {', '.join(map(repr, unknown))}", todo="check --map as it was typed")
 
     def answers() -> Iterator[TelemetryImported]:
+        nonlocal num_done
         for log in logs:
             given = names if len(files) == 1 else {name: kept for name, kept in names.items() if name in log.names}
             answer = import_log(
@@ -112,9 +114,14 @@ def import_(
             )
             if not answer.num_new + answer.num_present + answer.num_overruled:
                 codes.add(AnswerNo.exit_code)
+            num_done += 1
             yield answer
 
-    output.answer_lines(answers(), render_imported, json=as_json)
+    with going_on(
+        "the same command goes on: what was written already is not written again",
+        found=lambda: f"{num_done:,} of {len(files):,} logs are imported",
+    ):
+        output.answer_lines(answers(), render_imported, json=as_json)
     return max(codes)
 
 

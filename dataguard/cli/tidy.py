@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import going_on
 from dataguard.cli.options import json_option, run_argument
 from dataguard.errors import AnswerNo
 
@@ -31,7 +32,7 @@ def seal(run: Path, as_json: bool) -> int:
     from dataguard.run.run import Run
     from dataguard.run.tidy import seal_run
 
-    return _answer(seal_run(Run.open(run)), as_json)
+    return _answer(seal_run(Run.open(run)), as_json, "sealed")
 
 
 @click.command()
@@ -47,19 +48,23 @@ def compact(run: Path, as_json: bool) -> int:
     from dataguard.run.run import Run
     from dataguard.run.tidy import compact_run
 
-    return _answer(compact_run(Run.open(run)), as_json)
+    return _answer(compact_run(Run.open(run)), as_json, "compacted")
 
 
-def _answer(done: Iterator[TidiedAttempt], as_json: bool) -> int:
+def _answer(done: Iterator[TidiedAttempt], as_json: bool, what: str) -> int:
     from dataguard.report.loader import render_tidied
 
-    damaged = False
+    damaged, num_done = False, 0
 
     def each() -> Iterator[TidiedAttempt]:
-        nonlocal damaged
+        nonlocal damaged, num_done
         for attempt in done:
+            num_done += 1
             damaged = damaged or (bool(attempt.problems) and not attempt.live)
             yield attempt
 
-    output.answer_lines(each(), render_tidied, json=as_json)
+    with going_on(
+        "the same command goes on with those that are left", found=lambda: f"{num_done:,} attempts are {what}"
+    ):
+        output.answer_lines(each(), render_tidied, json=as_json)
     return AnswerNo.exit_code if damaged else 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import going_on
 from dataguard.cli.options import (
     attempt_option,
     dry_run_option,
@@ -117,7 +118,8 @@ def triage(
         if asked is None:
             raise UsageError("there is no event to experiment on", todo="name a step: --step N")
         given = dict(checkpoints or ()) or None
-        run_experiment(opened, asked, experiment, attempt=attempt, event=event, checkpoints=given, roots=places)
+        with going_on("the same command begins again: an experiment is noted once it is whole"):
+            run_experiment(opened, asked, experiment, attempt=attempt, event=event, checkpoints=given, roots=places)
     answer = answered(
         opened,
         step=step,

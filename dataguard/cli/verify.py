@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import ONLY_READ, going_on
 from dataguard.cli.options import attempt_option, cache_dir_option, json_option, root_option, run_argument
 from dataguard.cli.streams import opened, stream_option
 from dataguard.errors import AnswerNo
@@ -38,7 +39,10 @@ def verify(
     from dataguard.report.replay import render_verify
 
     where = {name: str(root) for name, root in roots.items()}
-    with output.progress("verifying", unit="steps") as shown:
+    with (
+        output.progress("verifying", unit="steps") as shown,
+        going_on(ONLY_READ, found=lambda: shown.told("verified")),
+    ):
         answer = verify_run(Lookup(opened(run, stream)), attempt=attempt, data=data, roots=where, progress=shown)
     output.answer(answer, render_verify, json=as_json)
     return 0 if answer.ok else AnswerNo.exit_code

@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from dataguard.cli import output
+from dataguard.cli.interrupts import going_on
 from dataguard.cli.options import PATH, json_option
 from dataguard.core.compiled import Compiling, Kernel, kernels, on_compilation
 from dataguard.errors import EnvironmentFailed
@@ -65,11 +66,15 @@ def warmup(folder: Path | None, as_json: bool) -> None:
     began = time.monotonic()
     if folder is not None:
         _keep_below(folder.absolute())
-    before = on_compilation(_tell)
+    before, ready = on_compilation(_tell), tuple[WarmedKernel, ...]()
     try:
-        for family in FAMILIES.values():
-            family()
-            ready = tuple(_ready(each, folder) for each in kernels())  # what cannot be kept is told at the first family
+        with going_on(
+            "the same command goes on with those that are left: what is compiled is kept",
+            found=lambda: f"{len(ready):,} kernels are ready",
+        ):
+            for family in FAMILIES.values():
+                family()
+                ready = tuple(_ready(each, folder) for each in kernels())  # what cannot be kept is told at the first
     finally:
         on_compilation(before)
     output.answer(

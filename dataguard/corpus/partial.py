@@ -75,8 +75,10 @@ def _keep(path: Path, kept: KeptScan) -> None:
     try:
         temporary.write_bytes(xxhash.xxh3_128_digest(content) + content)
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise WriteFailed(
             f"the finished scan of shard {kept.job.name} could not be kept in {path.parent}",
             found=error.strerror or str(error),
