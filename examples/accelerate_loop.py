@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from tiny import SEQ_LEN, ByteModel, manifest_of_python, sum_of_losses
+from texts import SEQ_LEN, manifest_of_python
+from tiny import ByteModel, sum_of_losses
 
 from dataguard import Corpus, Geometry, Plan, Run
 from dataguard.torch import ByteTransform, GuardedLoader

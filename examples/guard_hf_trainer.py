@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tiny import SEQ_LEN, VOCABULARY, PythonText
+from texts import SEQ_LEN
+from tiny import VOCABULARY, PythonText
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 

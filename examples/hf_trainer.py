@@ -14,7 +14,8 @@ import json
 from pathlib import Path
 
 import torch
-from tiny import SEQ_LEN, VOCABULARY, manifest_of_python
+from texts import SEQ_LEN, manifest_of_python
+from tiny import VOCABULARY
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from dataguard import Corpus, Geometry, Plan, Run

@@ -17,7 +17,8 @@ from pathlib import Path
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tiny import SEQ_LEN, ByteModel, manifest_of_python, sum_of_losses
+from texts import SEQ_LEN, manifest_of_python
+from tiny import ByteModel, sum_of_losses
 from torch import Tensor
 
 from dataguard import Corpus, Geometry, Plan, Run

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from dataguard import Corpus, Geometry, Loader, Plan, Run
-from dataguard.corpus.build import build_manifest_file
-from dataguard.replay.rebuild import Rebuilder
+from dataguard.corpus import build_manifest_file
+from dataguard.replay import Rebuilder
 
 NUM_STEPS = 10
 LOOKED_AT_STEP = 6

@@ -1,40 +1,16 @@
-"""What the examples share: text that is on every machine (Python's own library), and a transformer over its bytes."""
+"""What examples train: a transformer over the bytes of `texts`, and how a text becomes ids and labels."""
 
 from __future__ import annotations
 
-import json
-import sysconfig
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F  # noqa: N812
+from texts import SEQ_LEN, pieces_of_python
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dataguard.corpus.build import build_manifest_file
 from dataguard.torch.stability import QKNormAttention, init_transformer_weights
 
-SEQ_LEN = 64
 PAD, VOCABULARY = 256, 257
-
-
-def pieces_of_python(number: int = 800) -> list[str]:
-    """Pieces of SEQ_LEN characters from the sources of Python's library."""
-    text = "".join(path.read_text() for path in sorted(Path(sysconfig.get_path("stdlib")).glob("a*.py")))
-    return [text[i * SEQ_LEN : (i + 1) * SEQ_LEN] for i in range(number)]
-
-
-def manifest_of_python(folder: Path) -> Path:
-    """The same as two shards of JSON lines and their manifest, written where they do not stand yet."""
-    manifest = folder / "M.parquet"
-    if not manifest.exists():
-        shards, pieces = folder / "python", pieces_of_python()
-        shards.mkdir(parents=True, exist_ok=True)
-        for shard in range(2):
-            lines = [json.dumps({"text": piece}) + "\n" for piece in pieces[shard::2]]
-            (shards / f"part-{shard}.jsonl").write_text("".join(lines))
-        build_manifest_file([f"python={shards}"], manifest)
-    return manifest
 
 
 def encode(content: bytes) -> dict[str, Tensor]:
@@ -48,8 +24,8 @@ def encode(content: bytes) -> dict[str, Tensor]:
 class PythonText(Dataset):
     """The pieces as a data set like anybody's, for loaders that exist already."""
 
-    def __init__(self) -> None:
-        self.pieces = [piece.encode() for piece in pieces_of_python()]
+    def __init__(self, number: int = 800) -> None:
+        self.pieces = [piece.encode() for piece in pieces_of_python(number)]
 
     def __len__(self) -> int:
         return len(self.pieces)

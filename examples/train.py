@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from tiny import ByteModel, encode, manifest_of_python, sum_of_losses
+from texts import manifest_of_python
+from tiny import ByteModel, encode, sum_of_losses
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dataguard import Corpus, Geometry, Plan, Run
-from dataguard.torch import GuardedLoader, Monitor, Record, TensorMicrobatch
-from dataguard.torch.describing import describe
+from dataguard.torch import GuardedLoader, Monitor, Record, TensorMicrobatch, describe
 from dataguard.torch.stability import GradientHistory, peak_learning_rate, train_step, z_loss
 
 LEARNING_RATE = peak_learning_rate(32, c=1.7e-2)

@@ -15,20 +15,24 @@ from tests.architecture.tree import TOP
 
 RUN_BY = {
     "accelerate_loop.py": "tests/examples/test_frameworks.py",
-    "guard_accelerate.py": "tests/examples/test_guarded.py",
-    "guard_hf_trainer.py": "tests/examples/test_guarded.py",
+    "audit_on_ray.py": "tests/examples/test_audit_on_ray.py",
+    "guard_accelerate.py": "tests/examples/test_frameworks.py",
+    "guard_hf_trainer.py": "tests/examples/test_frameworks.py",
     "guard_lightning.py": "tests/examples/test_frameworks.py",
     "hf_trainer.py": "tests/examples/test_frameworks.py",
+    "investigate.py": "tests/examples/test_investigate.py",
     "lightning_fit.py": "tests/examples/test_frameworks.py",
-    "plain_loop.py": "tests/examples/test_guarded.py",
+    "plain_loop.py": "tests/examples/test_frameworks.py",
     "rehearse_and_replay.py": "tests/end_to_end/test_examples.py",
-    "tiny.py": "examples/train.py",  # what the others share
+    "texts.py": "examples/tiny.py",  # what the others share
+    "tiny.py": "examples/train.py",
     "train.py": "tests/end_to_end/test_train.py",
 }
 
 
 def test_every_example_is_run_by_a_test() -> None:
     assert sorted(path.name for path in (TOP / "examples").glob("*.py")) == sorted(RUN_BY)
+    assert [path.name for path in (TOP / "examples" / "ci").iterdir()] == ["data.yml"], "tests/examples/test_ci.py"
     for example, test in RUN_BY.items():
         assert example.removesuffix(".py") in (TOP / test).read_text(), f"{test} runs {example}"
 

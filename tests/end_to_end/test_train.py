@@ -19,7 +19,7 @@ from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
 from tests.architecture.tree import TOP
 from tests.examples import withheld
-from tests.examples.running import ENVIRONMENT, call
+from tests.examples.running import ENVIRONMENT, Launch, launcher
 from tests.support.commands import dataguard
 from tests.support.lineage import delivered, lineage
 
@@ -80,7 +80,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     train_until_killed(broken)
     num_steps = int(torch.load(broken / "newest.pt")["loader"]["next_step"]) + STEPS_MORE
     withheld.create(masked, 1, global_batch=16)
-    call("train", (broken, num_steps), (whole, num_steps), (masked, MASKED_STEPS))
+    with launcher() as launched:
+        launched("train", Launch([(broken, num_steps), (whole, num_steps), (masked, MASKED_STEPS)]))
     return Trained(broken=broken / "run", whole=whole / "run", masked=masked / "run", num_steps=num_steps)
 
 

@@ -14,12 +14,12 @@ from tests.architecture.tree import TOP
 
 
 def create(folder: Path, *shards: int, **plan: Any) -> None:
-    """Create it, with the text of `tiny`, and withhold these of its two shards."""
-    spec = spec_from_file_location("tiny", TOP / "examples" / "tiny.py")
+    """Create it, with the text of `texts`, and withhold these of its two shards."""
+    spec = spec_from_file_location("texts", TOP / "examples" / "texts.py")
     assert spec is not None
     assert spec.loader is not None
-    tiny = module_from_spec(spec)
-    spec.loader.exec_module(tiny)
-    run = Run.create(folder / "run", Plan(Corpus.open(tiny.manifest_of_python(folder)), seed=17, **plan))
+    texts = module_from_spec(spec)
+    spec.loader.exec_module(texts)
+    run = Run.create(folder / "run", Plan(Corpus.open(texts.manifest_of_python(folder)), seed=17, **plan))
     for shard in shards:
         quarantine(run, f"python/part-{shard}.jsonl", reason="a test")
