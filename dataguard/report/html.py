@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -26,7 +27,7 @@ from dataguard.version import __version__
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["PAGE_START", "data_block", "num_bytes", "page", "share", "short_number", "still_page", "visible"]
+__all__ = ["PAGE_START", "data_block", "num_bytes", "page", "share", "short_number", "still_page", "told", "visible"]
 
 PAGE_START = b"<!doctype html>\n<!-- a report of dataguard -->\n"
 """How each of these pages begins; a file that begins otherwise is somebody else's."""
@@ -139,6 +140,21 @@ def short_number(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def told(value: float | None, missing: str = "-") -> str:
+    """A number that was measured, or what stands where it was not; NaN and infinity are told as themselves.
+
+    >>> told(11.25), told(None), told(float("nan")), told(float("-inf"))
+    ('11.25', '-', 'NaN', '-infinity')
+    """
+    if value is None:
+        return missing
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "infinity" if value > 0 else "-infinity"
+    return short_number(value)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     import jinja2
@@ -155,6 +171,7 @@ def _environment() -> jinja2.Environment:
         count=lambda number: f"{number:,}",
         share=share,
         size=num_bytes,
+        told=told,
         value=short_number,
     )
     return made
