@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dataguard.cli import output
+from dataguard.cli import completing, output
 from dataguard.cli.options import (
     PATH,
     SPAN,
@@ -56,7 +56,7 @@ def skip(
 
 @click.command()
 @run_argument
-@click.argument("record", metavar="SHARD[:ROW]", required=False)
+@click.argument("record", metavar="SHARD[:ROW]", required=False, shell_complete=completing.records)
 @click.option("--withhold", type=PATH, help="A file of shards and rows instead (Parquet, CSV or JSON lines).")
 @reason_option
 @_evidence
@@ -89,7 +89,7 @@ def quarantine(
 
 @click.command()
 @run_argument
-@click.argument("record", metavar="SHARD[:ROW]")
+@click.argument("record", metavar="SHARD[:ROW]", shell_complete=completing.records)
 @_maybe_reason
 @dry_run_option
 @json_option
@@ -107,7 +107,7 @@ def release(run: Path, record: str, reason: str, dry_run: bool, as_json: bool) -
 
 @click.command()
 @run_argument
-@click.argument("event", type=click.IntRange(min=1))
+@click.argument("event", type=click.IntRange(min=1), shell_complete=completing.events)
 @_maybe_reason
 @dry_run_option
 @json_option

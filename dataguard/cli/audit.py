@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from dataguard.cli import output
+from dataguard.cli import completing, output
 from dataguard.cli.interrupts import going_on
-from dataguard.cli.options import PATH, json_option, out_option, root_option, weight_option
+from dataguard.cli.options import PATH, POLICY_NAMES, json_option, out_option, root_option, weight_option
 from dataguard.cli.scanning import isolation_options, limit_options, timeout_of
 from dataguard.errors import InputError, UsageError, WriterConflict
 
@@ -28,15 +28,23 @@ __all__ = ["audit"]
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True)
+@click.argument("paths", nargs=-1, required=True, shell_complete=completing.files)
 @out_option("The folder to write to: a new one, or with --resume the one that was begun.")
-@click.option("--policy", default="default", show_default=True, metavar="NAME|FILE", help="What is judged, and how.")
+@click.option(
+    "--policy",
+    default="default",
+    show_default=True,
+    metavar="NAME|FILE",
+    shell_complete=completing.names_or_files(*POLICY_NAMES),
+    help="What is judged, and how.",
+)
 @click.option("--profile", type=PATH, help="What outliers are judged by: profile.json of an audit.  [default: its own]")
 @click.option("--baseline", type=PATH, help="Tell the drift against profile.json of an earlier audit.")
 @click.option(
     "--against",
     multiple=True,
     metavar="M|PATH",
+    shell_complete=completing.files,
     help="Evaluation data, a manifest or a path: which of its records are in the corpus? Repeatable.",
 )
 @click.option("--sample", default="100%", show_default=True, metavar="SHARE", help="Look at a keyed share: 1%, 1/50.")

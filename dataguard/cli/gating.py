@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dataguard.cli.options import PATH
+from dataguard.cli import completing
+from dataguard.cli.options import PATH, POLICY_NAMES
 from dataguard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def gate_options(command: Decorated) -> Decorated:
         click.option(
             "--policy",
             metavar="NAME|FILE",
+            shell_complete=completing.names_or_files("none", *POLICY_NAMES),
             help="What judges samples before they are delivered; none judges nothing.  [default: as it was, else none]",
         ),
     ):

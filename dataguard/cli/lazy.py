@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from dataguard.cli.dressing import dress
 
@@ -67,6 +68,15 @@ class LazyGroup(click.Group):
             dress(command)
             self.add_command(command, cmd_name)
         return self.commands[cmd_name]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands of the table that begin like that, from the table alone, and options."""
+        found = [
+            CompletionItem(entry.name, help=entry.help)
+            for entry in self.entries.values()
+            if entry.name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def path_of(self, words: Sequence[str]) -> str:
         """The command that words begin with, as it is typed: ``dataguard store list``; options are passed over."""

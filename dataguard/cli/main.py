@@ -16,6 +16,7 @@ import click
 from dataguard.cli import failures, interrupts, output
 from dataguard.cli.compiling import CompilationNote
 from dataguard.cli.lazy import Entry, LazyGroup
+from dataguard.cli.shells import answer_shell
 from dataguard.core.compiled import on_compilation
 from dataguard.version import __version__
 
@@ -60,6 +61,7 @@ COMMANDS = (
     _entry(_KEEP, "compact", "tidy", "Merge the sealed files of all ranks for quick answers."),
     _entry(_KEEP, "store", "store", "List, show or prune what is kept of delivered batches."),
     _entry(_ELSE, "demo", "demo", "The whole story on this machine, in less than a minute."),
+    _entry(_ELSE, "completion", "completion", "Have bash, zsh or fish complete what is typed."),
     _entry(_ELSE, "schema", "schema", "The JSON Schema of a document."),
     _entry(_ELSE, "warmup", "warmup", "Compile all kernels ahead, here or into a shared folder."),
 )
@@ -98,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     output.prepare()
+    if arguments is None and (answered := answer_shell()) is not None:
+        return answered
     on_compilation(CompilationNote())
     with interrupts.heeded():
         code = _guarded(lambda: _invoke(words), words, debug=debug)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dataguard.cli import output
+from dataguard.cli import completing, output
 from dataguard.cli.interrupts import ONLY_READ, going_on
 from dataguard.cli.options import json_option, manifest_argument, out_option, root_option
 from dataguard.cli.scanning import isolation_options, limit_options, timeout_of
@@ -38,7 +38,7 @@ def manifest() -> None:
 
 
 @manifest.command()
-@click.argument("paths", nargs=-1, required=True)
+@click.argument("paths", nargs=-1, required=True, shell_complete=completing.files)
 @out_option("The manifest file to write.")
 @click.option("--text-field", default="text", show_default=True, help="The field or column that holds the text.")
 @click.option(

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dataguard.cli import completing
 from dataguard.core.parse import parse_shard_row, parse_span, parse_step_or_span
 from dataguard.errors import UsageError
 
@@ -22,6 +23,7 @@ __all__ = [
     "NAMED_PATH",
     "NAMED_WEIGHT",
     "PATH",
+    "POLICY_NAMES",
     "SHARD_ROW",
     "SPAN",
     "STEPS",
@@ -87,6 +89,9 @@ def _named(text: str, *, what: str) -> tuple[str, str]:
     return name, value
 
 
+POLICY_NAMES = ("default", "gopher", "olmo", "seed-batch")
+"""Of the policies that ship; a test holds them to what ships, which help and completion are not to load."""
+
 SPAN = _Parsed("START:STOP", parse_span)
 """A half-open range; its value is (start, stop)."""
 
@@ -114,10 +119,10 @@ def _as_dict(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str,
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer with JSON on standard output.")
 """``as_json: bool``."""
 
-run_argument = click.argument("run", type=PATH)
+run_argument = click.argument("run", type=PATH, shell_complete=completing.folders)
 """``run: Path``, the run directory."""
 
-manifest_argument = click.argument("manifest")
+manifest_argument = click.argument("manifest", shell_complete=completing.files)
 """``manifest: str``, a manifest file or its URL."""
 
 step_option = click.option("--step", type=STEPS, help="Which step, or steps, in the trainer's labels.")
@@ -130,12 +135,21 @@ rank_option = click.option("--rank", type=click.IntRange(min=0), help="Only this
 """``rank: int | None``."""
 
 attempt_option = click.option(
-    "--attempt", type=click.IntRange(min=1), help="The lineage of this attempt; without it, the newest leaf's."
+    "--attempt",
+    type=click.IntRange(min=1),
+    shell_complete=completing.attempts,
+    help="The lineage of this attempt; without it, the newest leaf's.",
 )
 """``attempt: int | None``."""
 
 root_option = click.option(
-    "--root", "roots", type=NAMED_PATH, multiple=True, callback=_as_dict, help="Where a source lies now. Repeatable."
+    "--root",
+    "roots",
+    type=NAMED_PATH,
+    multiple=True,
+    callback=_as_dict,
+    shell_complete=completing.sources,
+    help="Where a source lies now. Repeatable.",
 )
 """``roots: dict[str, str]``, folders or URLs."""
 
@@ -145,13 +159,14 @@ weight_option = click.option(
     type=NAMED_WEIGHT,
     multiple=True,
     callback=_as_dict,
+    shell_complete=completing.sources,
     help="The mixture that is asked for, for every source or none; it is held against what is there.  Repeatable.",
 )
 """``weights: dict[str, str]``, as typed."""
 
 
 def _move_cache(ctx: click.Context, param: click.Parameter, folder: Path | None) -> None:
-    if folder is not None:
+    if folder is not None and not ctx.resilient_parsing:
         from dataguard.corpus.environment import move_cache
 
         ctx.call_on_close(move_cache(str(folder.absolute())))
@@ -210,6 +225,7 @@ def plan_options(command: Decorated) -> Decorated:
             type=NAMED_WEIGHT,
             multiple=True,
             callback=_as_dict,
+            shell_complete=completing.sources,
             help="How strongly a source is mixed, for every source or none; 0 leaves it out.  "
             "[default: its number of samples]  Repeatable.",
         ),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataguard.cli import output
-from dataguard.cli.options import PATH, cache_dir_option, json_option, root_option
+from dataguard.cli import completing, output
+from dataguard.cli.options import PATH, POLICY_NAMES, cache_dir_option, json_option, root_option
 from dataguard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["policy", "write_policy"]
 
-_NAMES = ["default", "gopher", "olmo", "seed-batch"]
 _POLICY = "POLICY is a file, or the name of one that ships: default, gopher, olmo, seed-batch."
 
-_policy_argument = click.argument("name_or_path", metavar="POLICY")
+_policy_argument = click.argument(
+    "name_or_path", metavar="POLICY", shell_complete=completing.names_or_files(*POLICY_NAMES)
+)
 _profile_option = click.option("--profile", type=PATH, help="The reference profile of an audit (profile.json).")
 _vocab_option = click.option("--vocab-size", type=click.IntRange(min=1), help="Ids of the vocabulary.")
 
@@ -49,7 +50,12 @@ def policy() -> None:
     help="The file to write; it must not exist.",
 )
 @click.option(
-    "--from", "based_on", type=click.Choice(_NAMES), default="default", show_default=True, help="What to begin with."
+    "--from",
+    "based_on",
+    type=click.Choice(POLICY_NAMES),
+    default="default",
+    show_default=True,
+    help="What to begin with.",
 )
 @json_option
 def init(out: Path, based_on: str, as_json: bool) -> None:
@@ -85,7 +91,9 @@ def write_policy(out: Path, based_on: str) -> PolicyWritten:
 
 @policy.command(epilog=_POLICY)
 @_policy_argument
-@click.option("--manifest", help="Check its sources against those of this manifest.")
+@click.option(
+    "--manifest", metavar="M", shell_complete=completing.files, help="Check its sources against those of this manifest."
+)
 @_profile_option
 @_vocab_option
 @json_option
@@ -126,8 +134,8 @@ def check(name_or_path: str, manifest: str | None, profile: Path | None, vocab_s
 
 @policy.command(epilog=_POLICY)
 @_policy_argument
-@click.option("--manifest", help="The manifest that has the record.")
-@click.option("--shard", help="The record's shard, SOURCE/path.")
+@click.option("--manifest", metavar="M", shell_complete=completing.files, help="The manifest that has the record.")
+@click.option("--shard", metavar="SHARD", shell_complete=completing.records, help="The record's shard, SOURCE/path.")
 @click.option("--row", type=click.IntRange(min=0), help="Its row; of a token shard the number of the window.")
 @root_option
 @_profile_option

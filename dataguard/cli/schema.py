@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from dataguard.cli import output
+from dataguard.cli import completing, output
 from dataguard.cli.options import PATH
 from dataguard.errors import UsageError
 
@@ -25,6 +25,7 @@ DOCUMENTS = {
     "audit": "dataguard.audit.documents:AuditSummary",
     "audit-header": "dataguard.audit.folder:AuditHeader",
     "canary": "dataguard.torch.canary.answers:CanaryRecord|CanaryComparison",
+    "completion": "dataguard.cli.completion:CompletionScript",
     "demo": "dataguard.cli.demo:DemoAnswer",
     "experiment": "dataguard.torch.experiment.answers:ExperimentReport",
     "frames-header": "dataguard.run.frames_header:FramesHeader",
@@ -112,7 +113,7 @@ def schema_bytes(name: str) -> bytes:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.names_or_files(*sorted(DOCUMENTS)))
 @click.option("--write", "folder", type=PATH, help="Write every schema into this folder instead.")
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON; a schema is JSON anyway, the list becomes it.")
 def schema(name: str | None, folder: Path | None, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dataguard.cli import output
+from dataguard.cli import completing, output
 from dataguard.cli.interrupts import going_on
 from dataguard.cli.options import (
     attempt_option,
@@ -20,7 +20,9 @@ from dataguard.errors import AnswerNo, InputError, NotInRun, UsageError
 
 __all__ = ["store"]
 
-_only_attempt = click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
+_only_attempt = click.option(
+    "--attempt", type=click.IntRange(min=1), shell_complete=completing.attempts, help="Only this attempt."
+)
 
 
 @click.group()

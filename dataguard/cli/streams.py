@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dataguard.cli import completing
+
 if TYPE_CHECKING:
     from dataguard.run.run import Run
 
 __all__ = ["opened", "stream_option"]
 
 stream_option = click.option(
-    "--stream", metavar="NAME", help="Of a named stream of the run; --attempt is then the number of an evaluation."
+    "--stream",
+    metavar="NAME",
+    shell_complete=completing.streams,
+    help="Of a named stream of the run; --attempt is then the number of an evaluation.",
 )
 """``stream: str | None``."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dataguard.cli import output
+from dataguard.cli import completing, output
 from dataguard.cli.options import SHARD_ROW, attempt_option, json_option, run_argument
 from dataguard.cli.streams import opened, stream_option
 from dataguard.errors import UsageError
@@ -16,7 +16,7 @@ __all__ = ["where"]
 
 @click.command()
 @run_argument
-@click.argument("record", type=SHARD_ROW, metavar="SHARD:ROW")
+@click.argument("record", type=SHARD_ROW, metavar="SHARD:ROW", shell_complete=completing.records)
 @click.option("--until", type=click.IntRange(min=0), help="First step not searched.  [default: the end of the epoch]")
 @stream_option
 @attempt_option

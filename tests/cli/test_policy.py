@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dataguard.cli.main import main
-from dataguard.cli.policy import _NAMES
+from dataguard.cli.options import POLICY_NAMES as SPELLED
 from dataguard.gate.policy import POLICY_NAMES, named_policy
 from dataguard.score.profile import ProfileBuilder, encode_profile
 from tests.architecture.validation import validate
@@ -43,7 +43,7 @@ def asked(capfd: Capture, *words: str, schema: str) -> tuple[int, Any]:
 
 
 def test_names_on_the_command_line_are_those_that_ship() -> None:
-    assert tuple(_NAMES) == POLICY_NAMES
+    assert SPELLED == POLICY_NAMES
 
 
 def test_init_writes_a_policy_that_checks_and_nothing_twice(
