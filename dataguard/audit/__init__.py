@@ -23,24 +23,29 @@ if TYPE_CHECKING:
     from dataguard.audit.documents import AuditSummary
     from dataguard.audit.engines.local import LocalEngine
     from dataguard.audit.engines.ray import RayEngine
+    from dataguard.audit.opened import Audit, open_audit
     from dataguard.audit.run import AuditRequest, Progress, read_summary, run_audit
 
 __all__ = [
+    "Audit",
     "AuditRequest",
     "AuditSummary",
     "LocalEngine",
     "Progress",
     "RayEngine",
+    "open_audit",
     "read_summary",
     "run_audit",
 ]
 
 _HOMES = {
+    "Audit": "opened",
     "AuditRequest": "run",
     "AuditSummary": "documents",
     "LocalEngine": "engines.local",
     "Progress": "run",
     "RayEngine": "engines.ray",
+    "open_audit": "opened",
     "read_summary": "run",
     "run_audit": "run",
 }

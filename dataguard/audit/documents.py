@@ -344,3 +344,15 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
     drift: Drift | None
     overlap: Overlap | msgspec.UnsetType = msgspec.UNSET
     """What it has in common with evaluation data; left out where it was not held against any."""
+
+    def __repr__(self) -> str:
+        from dataguard.audit.shown import summary_text
+
+        return summary_text(self)
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from dataguard.audit.shown import summary_html
+        from dataguard.core.notebook import guarded
+
+        return guarded(repr(self), lambda: summary_html(self))

@@ -91,7 +91,7 @@ class Shard:
     """``excluded`` shards deliver nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Manifest:
     """Sources, shards and blocks as one immutable value with a digest. Two manifests are equal when digests are."""
 
@@ -129,6 +129,18 @@ class Manifest:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    def __repr__(self) -> str:
+        from dataguard.core.manifest_shown import manifest_text
+
+        return manifest_text(self)
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from dataguard.core.manifest_shown import manifest_html
+        from dataguard.core.notebook import guarded
+
+        return guarded(repr(self), lambda: manifest_html(self))
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

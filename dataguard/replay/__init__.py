@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dataguard.core.lazy import offered
 
 if TYPE_CHECKING:
+    from dataguard.replay.frames import index_frame, telemetry_frame
     from dataguard.replay.inspect import inspect_step
     from dataguard.replay.log import read_log
     from dataguard.replay.lookup import Lookup
@@ -25,10 +26,12 @@ __all__ = [
     "Lookup",
     "Rebuilder",
     "Rebuilt",
+    "index_frame",
     "inspect_step",
     "read_log",
     "replay_step",
     "seen_before",
+    "telemetry_frame",
     "verify_run",
     "where_record",
 ]
@@ -37,10 +40,12 @@ _HOMES = {
     "Lookup": "lookup",
     "Rebuilder": "rebuild",
     "Rebuilt": "rebuild",
+    "index_frame": "frames",
     "inspect_step": "inspect",
     "read_log": "log",
     "replay_step": "replay",
     "seen_before": "seen",
+    "telemetry_frame": "frames",
     "verify_run": "verify",
     "where_record": "where",
 }

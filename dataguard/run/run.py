@@ -33,6 +33,7 @@ from dataguard.run.policies import GateChoice
 from dataguard.run.probe import probe
 from dataguard.run.progress import Progress
 from dataguard.run.streams import NamedStream, named_stream, stream_names
+from dataguard.run.viewed import RunViews
 from dataguard.run.withhold import Target, read_kept_list
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 
-class Run(RunData):
+class Run(RunData, RunViews):
     """A run directory, opened. Make one with `Run.create` or `Run.open`.
 
     Opening reads event files alone. What other processes may change (attempts, skips, quarantines) is read from the

@@ -124,3 +124,15 @@ class TriageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     not_noted: str | None = None
     """Why what was decided does not stand in the journal; None where it does, or was not meant to."""
+
+    def __repr__(self) -> str:
+        from dataguard.triage.shown import triage_text
+
+        return triage_text(self)
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from dataguard.core.notebook import guarded
+        from dataguard.triage.shown import triage_html
+
+        return guarded(repr(self), lambda: triage_html(self))

@@ -28,11 +28,13 @@ PUBLIC = [
 
 ROOMS = {
     "dataguard.audit": [
+        "Audit",
         "AuditRequest",
         "AuditSummary",
         "LocalEngine",
         "Progress",
         "RayEngine",
+        "open_audit",
         "read_summary",
         "run_audit",
     ],
@@ -41,10 +43,12 @@ ROOMS = {
         "Lookup",
         "Rebuilder",
         "Rebuilt",
+        "index_frame",
         "inspect_step",
         "read_log",
         "replay_step",
         "seen_before",
+        "telemetry_frame",
         "verify_run",
         "where_record",
     ],

@@ -45,6 +45,18 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, rename={"for_": "for"
     next_check: NextCheck | None
     """The cheapest check that could change the verdict; null where none could."""
 
+    def __repr__(self) -> str:
+        from dataguard.triage.diagnose.shown import diagnosis_text
+
+        return diagnosis_text(self)
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from dataguard.core.notebook import guarded
+        from dataguard.triage.diagnose.shown import diagnosis_html
+
+        return guarded(repr(self), lambda: diagnosis_html(self))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
