@@ -155,6 +155,8 @@ class Alerts:
         self._sent: dict[str, tuple[int, int]] = {}
         """Key -> step at which it was sent last, and how many were held back since; in order of sending."""
         self._told: set[int] = set()
+        self.num_sent = 0
+        """Alerts that were given to those who are told, each counted once."""
         self.num_failed = 0
         """Alerts that a sink failed to take, over all sinks; webhooks count on their own side as well."""
         self.notes: tuple[str, ...] = ()
@@ -180,6 +182,7 @@ class Alerts:
         while len(self._sent) > MOST_KEYS:
             del self._sent[next(iter(self._sent))]
         given = msgspec.structs.replace(alert, num_held_back=held)
+        self.num_sent += bool(self._sinks)
         for number, sink in enumerate(self._sinks):
             try:
                 sink(given)
@@ -188,6 +191,12 @@ class Alerts:
                 self._note(number, f"{sink!r} failed: {type(error).__name__}: {error}")
         self.look()
         return True
+
+    @property
+    def num_not_taken(self) -> int:
+        """Alerts that somebody who is told did not get, over all of them, webhooks included."""
+        hooks = [sink for sink in self._sinks if isinstance(sink, Webhook)]
+        return self.num_failed + sum(hook.num_failed + hook.num_dropped for hook in hooks)
 
     def look(self) -> None:
         """Take over what failed in the background since the last look."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,24 +34,25 @@ STEPS_A_ROUND = 200
 
 
 @pytest.fixture
-def stand(tmp_path: Path) -> Iterator[Callable[[str], tuple[Monitor, Microbatch]]]:
+def stand(tmp_path: Path) -> Iterator[Callable[..., tuple[Monitor, Microbatch]]]:
     """Makes a monitor beside a loader that has handed over step 0, each in a run of its own."""
     corpus = make_corpus(tmp_path / "corpus", {"web": {"a.parquet": 40}})
     with ExitStack() as stack:
 
-        def make(name: str) -> tuple[Monitor, Microbatch]:
+        def make(name: str, **settings: Any) -> tuple[Monitor, Microbatch]:
             run: Run = make_run(tmp_path / name, corpus)
             loader: Loader = stack.enter_context(open_loaders(run, microbatch_size=4)[0])
             microbatch = loader.take_step()[-1]
-            return stack.enter_context(Monitor(run, loader=loader)), microbatch
+            return stack.enter_context(Monitor(run, loader=loader, **settings)), microbatch
 
         yield make
 
 
 def test_log_in_turns(
-    tmp_path: Path, stand: Callable[[str], tuple[Monitor, Microbatch]], claims: Claims, interleaved: Interleaved
+    tmp_path: Path, stand: Callable[..., tuple[Monitor, Microbatch]], claims: Claims, interleaved: Interleaved
 ) -> None:
     (numbers, _), (tensors, _), (samples, microbatch), (many, _) = map(stand, ("numbers", "tensors", "samples", "many"))
+    asked, _ = stand("asked", prometheus_port=0)
     loss, norm, losses = torch.tensor(2.5), torch.tensor(1.0), torch.rand(4)
     watched = {f"activation_rms/block.{i}": torch.tensor(float(i)) for i in range(100)}
     descriptor = os.open(tmp_path / "plain", os.O_RDWR | os.O_CREAT)
@@ -69,6 +71,7 @@ def test_log_in_turns(
         {
             "pwrite": plain,
             "numbers": repeated(lambda: numbers.log(0, loss=2.5, grad_norm=1.0, lr=1e-3, tokens=4096)),
+            "asked": repeated(lambda: asked.log(0, loss=2.5, grad_norm=1.0, lr=1e-3, tokens=4096)),
             "tensors": repeated(lambda: tensors.log(0, loss=loss, grad_norm=norm, lr=1e-3, tokens=4096)),
             "samples": repeated(lambda: samples.log_samples(microbatch, losses)),
             "many": repeated(lambda: many.record(0, watched), STEPS_A_ROUND // 10),
@@ -79,6 +82,7 @@ def test_log_in_turns(
     os.close(descriptor)
     for name, what, values, calls in (
         ("numbers", "log of 4 numbers", 4, STEPS_A_ROUND),
+        ("asked", "log of 4 numbers that can be scraped", 4, STEPS_A_ROUND),
         ("tensors", "log of 2 numbers and 2 tensors of the CPU", 4, STEPS_A_ROUND),
         ("samples", "log_samples of 4", 4, STEPS_A_ROUND),
         ("many", "record of 100 tensors", 100, STEPS_A_ROUND // 10),

@@ -87,6 +87,10 @@ class Judging:
         """What an engineer should know."""
         return (*self._notes, *self._alerts.notes)
 
+    def num_alerts(self) -> tuple[int, int]:
+        """Alerts that were sent, and that somebody who is told did not get."""
+        return self._alerts.num_sent, self._alerts.num_not_taken
+
     def hold(self, label: int, values: Mapping[str, Value | None]) -> None:
         """Keep what hooks sampled of a step, until it is judged."""
         self._turn_to(label)

@@ -3,6 +3,7 @@
 `Monitor.log` keeps a few numbers of a step, `Monitor.log_samples` the loss of each sample. What is logged is checked
 against what was delivered (`standing`), taken from its device without waiting (`values`), and written to the run's
 telemetry at once, or as soon as it is there (`sink`). With it goes how long the trainer waited for the step's data.
+Those who scrape are answered by each rank (`scraped`, `serving`).
 Each rank has its own monitor: the mean over ranks hides the one that is ill. With a detector each logged loss is judged
 at once, by all ranks alike (`detecting`).
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, SupportsIndex
@@ -25,16 +25,14 @@ from dataguard.run.noting import note_checkpoint, note_facts
 from dataguard.run.run import Run
 from dataguard.torch.monitoring.decision import Decision, SkipBudget
 from dataguard.torch.monitoring.judging import Judging
-from dataguard.torch.monitoring.sink import Sink
+from dataguard.torch.monitoring.keeping import DATA_WAIT, Keeping
+from dataguard.torch.monitoring.serving import LOOPBACK
 from dataguard.torch.monitoring.standing import Delivers, Standing
-from dataguard.torch.monitoring.values import Taken, Value, take, take_samples
+from dataguard.torch.monitoring.values import Value, take, take_samples
 from dataguard.torch.watching.watch import Watch, watch
 from dataguard.triage.detect import Detector, DetectorSettings
 
 __all__ = ["DATA_WAIT", "Monitor"]
-
-DATA_WAIT = "data_wait_seconds"
-"""Seconds that a rank waited for the microbatches of a step."""
 
 
 class Monitor:
@@ -69,11 +67,16 @@ class Monitor:
         Which updates `Decision.skip_update` leaves out, and how many before training stops (`SkipBudget`).
     group
         The data-parallel group that the detector speaks through. Default: the default group, where one was made.
+    prometheus_port, prometheus_host
+        Answer scrapes of Prometheus, each rank at this port plus its place on its machine (``LOCAL_RANK``); 0 takes a
+        free one (`prometheus_address`). Default host: this machine alone; ``0.0.0.0`` lets whoever reaches it read.
 
     Raises
     ------
     UsageError
         The loader is of another run or rank, or `every`, `ahead`, the detector or who is to be told cannot be.
+    EnvironmentFailed
+        The port for scrapes is taken.
 
     Examples
     --------
@@ -123,6 +126,8 @@ class Monitor:
         cooldown_steps: int = 100,
         budget: SkipBudget | None = None,
         group: Any = None,
+        prometheus_port: int | None = None,
+        prometheus_host: str = LOOPBACK,
     ) -> None:
         for name, value, least in (("every", every, 1), ("ahead", ahead, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -130,15 +135,13 @@ class Monitor:
         self._standing = Standing(run, rank, loader, ahead)
         self._every = every
         self._ahead = ahead
-        self._sink = Sink(self._standing.run)
         self._watches: list[Watch] = []
         self._judging = Judging.of(
             self._standing, detector, alerts=alerts, cooldown_steps=cooldown_steps, budget=budget, group=group
         )
-        self._waited: tuple[int, int, int] | None = None
-        """Attempt, step and number of microbatches of which the wait was written last."""
+        self._keeping = Keeping(self._standing, self._judging, port=prometheus_port, host=prometheus_host)
         # Who drops a monitor, or ends without closing it, loses nothing: what is still on its way is waited for.
-        self._let_go = weakref.finalize(self, self._sink.close)
+        self._let_go = weakref.finalize(self, self._keeping.close)
 
     @property
     def rank(self) -> int:
@@ -164,7 +167,12 @@ class Monitor:
     @property
     def num_pending(self) -> int:
         """Values that are still on their way from a device."""
-        return self._sink.num_pending
+        return self._keeping.num_pending
+
+    @property
+    def prometheus_address(self) -> str | None:
+        """Where scrapes are answered, ``host:port``; None where nobody asked for it."""
+        return self._keeping.address
 
     def log(
         self,
@@ -187,9 +195,8 @@ class Monitor:
             The step as the trainer counts, from the run's `first_label` on: the one whose microbatches were handed
             over last. It may be logged several times; of two values of one name the later counts.
         loss, grad_norm, lr, more
-            One number each: Python or NumPy numbers, tensors of one element on any device. Tensors keep no graph, and
-            CUDA is not waited for (but by a detector). None is left out; NaN and infinity are kept. Names are up to 64
-            bytes.
+            One number each: Python or NumPy numbers, tensors of one element on any device. Tensors keep no graph; CUDA
+            is not waited for (but by a detector). None is left out, NaN and infinity are kept. Names: up to 64 bytes.
 
         Returns
         -------
@@ -214,18 +221,20 @@ class Monitor:
         """
         number = self._standing.step_of(step)
         label = number + self._standing.run.first_label
+        self._keeping.stepped(label)
         if label % self._every and self._judging is None:
             return None
         values = {"loss": loss, "grad_norm": grad_norm, "lr": lr, **more}
         if DATA_WAIT in values:
             raise UsageError(f"{DATA_WAIT} is recorded by the monitor itself", todo="give yours another name")
         if self._judging is None:
-            self._put([number], take(values), with_wait=True)
+            self._keeping.put([number], take(values), with_wait=True)
             return None
         taken, seen = self._judging.take(label, values)
         if label % self._every == 0:
-            self._put([number], taken, with_wait=True)  # written before anybody is waited for
+            self._keeping.put([number], taken, with_wait=True)  # written before anybody is waited for
         decision = self._judging.judge(label, seen)
+        self._keeping.decided(decision)
         return None if loss is None else decision
 
     def log_samples(self, address: Address | Any, losses: Any) -> None:
@@ -251,7 +260,7 @@ class Monitor:
         step, slots = self._standing.slots_of(address)
         taken = take_samples("loss", losses, len(slots))
         if (step + self._standing.run.first_label) % self._every == 0:
-            self._put([step], taken, slots=slots)
+            self._keeping.put([step], taken, slots=slots)
 
     def record(self, step: SupportsIndex, values: Mapping[str, Value | None]) -> None:
         """Keep numbers of a step whatever `every` says: for what samples by a rhythm of its own.
@@ -259,7 +268,7 @@ class Monitor:
         The step, the values and what is raised are as for `log`.
         """
         number = self._standing.step_of(step)
-        self._put([number], take(values))
+        self._keeping.put([number], take(values))
         if self._judging is not None:
             self._judging.hold(number + self._standing.run.first_label, values)
 
@@ -355,16 +364,6 @@ class Monitor:
         if self._judging is not None and state:
             self._judging.load_state_dict(state)
 
-    def _put(self, steps: list[int], taken: Taken, *, slots: range | None = None, with_wait: bool = False) -> None:
-        attempt, progress = self._standing.attempt, self._standing.progress
-        if with_wait and progress is not None and progress.step is not None:
-            newest = (progress.attempt, progress.step, progress.num_microbatches)
-            if newest != self._waited:
-                steps = steps * len(taken.names) + [progress.step]
-                taken = taken.with_number(DATA_WAIT, progress.waited_seconds)
-                self._waited = newest
-        self._sink.put(attempt, self._standing.settle(), steps, taken, slots=slots, time_ns=time.time_ns())
-
     # -- the end
 
     def flush(self) -> None:
@@ -375,7 +374,7 @@ class Monitor:
         WriteFailed
             The disk did not take them; they are kept for another try.
         """
-        self._sink.flush()
+        self._keeping.flush()
 
     def close(self) -> None:
         """Write all there is, durably, and let go of the file; closing twice is fine. Nothing can be logged afterwards.
@@ -388,7 +387,7 @@ class Monitor:
         for watched in self._watches:
             watched.remove()
         self._watches.clear()
-        self._sink.close()
+        self._keeping.close()
         if self._judging is not None:
             self._judging.close()
         self._let_go.detach()

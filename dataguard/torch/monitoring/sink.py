@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,10 @@ MOST_PENDING = 4096
 class Sink:
     """Writes the telemetry of one rank of the attempts of this process; may be used by several threads."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, wrote: Callable[[NDArray[np.void]], None] | None = None) -> None:
         self._run = run
+        self._wrote = wrote
+        """Is told what stands in the file by now."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._writer: TelemetryWriter | None = None
@@ -83,6 +85,8 @@ class Sink:
                 self._write_ready(most_pending=MOST_PENDING)
             if not taken.coming and not self._waiting:
                 writer.append(records, fenced=False)
+                if self._wrote is not None:
+                    self._wrote(records)
                 return
             self._waiting.append((records, taken))
             self.num_pending += len(records)
@@ -126,5 +130,7 @@ class Sink:
             records["value"] = taken.settle()
             assert self._writer is not None
             self._writer.append(records, fenced=False)
+            if self._wrote is not None:
+                self._wrote(records)
             self._waiting.popleft()
             self.num_pending -= len(records)

@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from dataguard.run.layout import Layout
 from dataguard.run.sources import Notes, Source, Sources, covered_steps
 from dataguard.run.sources import first_frame as first_frame_of
 
-__all__ = ["NUM_RECENT", "Counts", "Delivered", "counted"]
+__all__ = ["NUM_RECENT", "SHARES", "Columns", "Counts", "Delivered", "Tally", "counted"]
 
 NUM_RECENT = 100
 """Steps whose share is told as recent."""
@@ -37,7 +38,9 @@ _COLUMN_BYTES = 8
 """What a record of a sealed file costs to count: two small columns of it are read."""
 
 Counts = NDArray[np.int64]
-"""Samples, flagged, withheld; shape (3,)."""
+"""What a tally counts, shape (k,); of `SHARES` samples, flagged and withheld."""
+Columns = Mapping[str, NDArray[Any]] | NDArray[np.void]
+"""Records, or some of their columns by name."""
 
 
 def counted(status: NDArray[np.uint8], verdict: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -51,6 +54,25 @@ def counted(status: NDArray[np.uint8], verdict: NDArray[np.uint8]) -> NDArray[np
     is_withheld = is_sample & (status != SlotStatus.LIVE)
     is_flagged = is_sample & ~is_withheld & (verdict != 0)
     return np.stack([is_sample, is_flagged, is_withheld], axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What is counted of records."""
+
+    columns: tuple[str, ...]
+    """Of an index record."""
+    size: int
+    total: Callable[[Columns], Counts]
+    """Counts of some records, shape (size,)."""
+
+
+SHARES = Tally(
+    columns=("status", "verdict"),
+    size=3,
+    total=lambda records: counted(records["status"], records["verdict"]).sum(axis=0),
+)
+"""Samples, flagged, withheld."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,19 +100,30 @@ class Delivered:
 
     Parameters
     ----------
-    layout, attempt, world_size
-        Which attempt of which run.
+    layout, attempt, ranks
+        Which ranks of which attempt of which run.
     num_microbatches
-        Of a rank in a step.
+        Of a rank in a step. None: all frames are counted at the first look, and no newest steps are told apart.
+    tally
+        What is counted.
     """
 
-    def __init__(self, layout: Layout, attempt: int, world_size: int, num_microbatches: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        attempt: int,
+        ranks: Iterable[int],
+        num_microbatches: Callable[[int], int] | None = None,
+        *,
+        tally: Tally = SHARES,
+    ) -> None:
         self.attempt = attempt
         self._layout = layout
         self._sources = Sources(layout)
         self._index = Index(layout)
         self._num_microbatches = num_microbatches
-        self._ranks = [_Rank(number) for number in range(world_size)]
+        self._tally = tally
+        self._ranks = [_Rank(number) for number in ranks]
         self._queue: list[tuple[_Rank | None, Source]] = []
         """Sealed and compacted files that are still to be counted, the newest last."""
         self._covered: int | None = None
@@ -111,7 +144,7 @@ class Delivered:
         """
         for rank in self._ranks:
             self._look_at(rank)
-        if not self._has_looked:
+        if not self._has_looked and self._num_microbatches is not None:
             self._read_recent_sealed()
         budget = LATER_BYTES if self._has_looked else FIRST_BYTES
         self._has_looked = True
@@ -153,15 +186,15 @@ class Delivered:
             if follower is not None and self._is_all_of(follower, source):
                 continue
             if follower is not None or first not in rank.counts:
-                rank.counts[first] = np.zeros(3, np.int64)
+                rank.counts[first] = self._nothing()
                 self._queue.append((rank, source))
-                if not is_first:
+                if not is_first and self._num_microbatches is not None:
                     self._read_recent(rank, source)
         for source in sources:
             if source.kind == "hot" and source.first not in rank.hot:
                 follower = self._follower(source, tail=is_first)
                 rank.hot[source.first] = follower
-                rank.counts.setdefault(source.first, np.zeros(3, np.int64))
+                rank.counts.setdefault(source.first, self._nothing())
                 self._take(rank, source.first, follower.added())
         rank.is_open = self._is_open(rank)
 
@@ -179,7 +212,9 @@ class Delivered:
             return None if self._layout.spool is not None else False
 
     def _follower(self, source: Source, *, tail: bool) -> FramesFollower:
-        num_frames = NUM_RECENT * max(1, self._num_microbatches(source.first)) if tail else None
+        num_frames = None
+        if tail and self._num_microbatches is not None:
+            num_frames = NUM_RECENT * max(1, self._num_microbatches(source.first))
         first_frame = 0
         if source.skip_bytes:
             with FramesReader(source.path, "index") as reader:
@@ -192,11 +227,12 @@ class Delivered:
         """Count new records of a segment."""
         if not len(records):
             return
-        flags = counted(records["status"], records["verdict"])
-        rank.counts[first] += flags.sum(axis=0)
+        rank.counts[first] += self._tally.total(records)
         last = (int(records["step"][-1]), int(records["microbatch"][-1]))
         rank.newest = last if rank.newest is None else max(rank.newest, last)
-        for step, counts in _by_step(records["step"], flags):
+        if self._num_microbatches is None:
+            return
+        for step, counts in _by_step(records["step"], counted(records["status"], records["verdict"])):
             known = rank.recent.get(step)
             rank.recent[step] = counts if known is None else known + counts
 
@@ -233,7 +269,7 @@ class Delivered:
                     if not size:
                         break  # sealed meanwhile: counted from there
                     budget -= size
-                    rank.counts[first] += counted(records["status"], records["verdict"]).sum(axis=0)
+                    rank.counts[first] += self._tally.total(records)
         self._queue.sort(key=lambda each: each[1].first)
         while budget > 0 and self._queue:
             rank_of, source = self._queue.pop()
@@ -247,20 +283,23 @@ class Delivered:
     def _counts_of(self, source: Source) -> tuple[Counts, int]:
         try:
             if source.whole:
-                table = read_table(source.path, source.name, columns=["status", "verdict"])
-                status, verdict = (table.column(name).to_numpy() for name in ("status", "verdict"))
-                return counted(status, verdict).sum(axis=0), len(status)
+                table = read_table(source.path, source.name, columns=list(self._tally.columns))
+                columns = {name: table.column(name).to_numpy() for name in self._tally.columns}
+                return self._tally.total(columns), table.num_rows
         except FileNotFoundError:
             pass  # compacted meanwhile
         except RunDamaged as error:
             self._note([str(error)])
-            return np.zeros(3, np.int64), 0
+            return self._nothing(), 0
         notes = Notes()
         records = self._index.read(source, None, notes)
         self._note(notes.damage)
         if records is None:
-            return np.zeros(3, np.int64), 0
-        return counted(records["status"], records["verdict"]).sum(axis=0), len(records)
+            return self._nothing(), 0
+        return self._tally.total(records), len(records)
+
+    def _nothing(self) -> Counts:
+        return np.zeros(self._tally.size, np.int64)
 
     def _note(self, texts: Iterable[str]) -> None:
         self._damage += [text for text in texts if text not in self._damage]
@@ -308,7 +347,7 @@ class Delivered:
     def whole(self) -> tuple[Counts, bool]:
         """Counts over the attempt as far as it was counted, and whether that is all of it."""
         parts = [*self._compacted_counts.values(), *(each for rank in self._ranks for each in rank.counts.values())]
-        total: Counts = sum(parts, np.zeros(3, np.int64))
+        total: Counts = sum(parts, self._nothing())
         followers = [each for rank in self._ranks for each in rank.hot.values()]
         return total, not self._queue and all(each.is_whole for each in followers)
 

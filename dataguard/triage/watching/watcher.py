@@ -161,7 +161,7 @@ class _Attempt:
         self._begun_time = next(entry.time for entry in read.entries if entry.event == self._begun)
         geometry, layout = plan.geometry, run.layout
         ranks = range(geometry.world_size)
-        self._delivered = Delivered(layout, plan.number, geometry.world_size, self._num_microbatches)
+        self._delivered = Delivered(layout, plan.number, ranks, self._num_microbatches)
         self._logged = Logged(layout, plan.number, geometry.world_size)
         self._exceptions = [FramesFollower(layout.exceptions(plan.number, rank), "exceptions") for rank in ranks]
         self._ledgers = [FramesFollower(layout.store_ledger(plan.number, rank), "store") for rank in ranks]
