@@ -73,7 +73,7 @@ def card(
     if len(wrong) > MOST_ROWS:
         parts.append(f'<div style="{_WRONG}">and more</div>')
     rows = "".join(
-        f"<tr>{_cell(name, dim=True)}{_cell(value)}</tr>" for name, value in islice(facts.items(), MOST_ROWS)
+        f"<tr>{_cell(name, dim=True)}{_cell(value, left=True)}</tr>" for name, value in islice(facts.items(), MOST_ROWS)
     )
     parts.append(f'<table style="{_TABLE}"><tbody>{rows}</tbody></table>')
     parts += [_listing(each) for each in tables if each.num_rows]
@@ -121,8 +121,8 @@ def _listing(table: Listing) -> str:
     )
 
 
-def _cell(value: object, *, tag: str = "td", dim: bool = False) -> str:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
+def _cell(value: object, *, tag: str = "td", dim: bool = False, left: bool = False) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and not left
     style = _CELL.format(align="right" if is_number else "left") + (";opacity:0.7" if dim else "")
     return f'<{tag} style="{style}">{_text(value)}</{tag}>'
 

@@ -48,7 +48,10 @@ def diagnosis_listings(diagnosis: Diagnosis) -> tuple[Listing, ...]:
 
 
 def _texts(names: list[str], sides: Mapping[str, Mapping[str, tuple[str, ...]]]) -> Iterator[tuple[str, str, str]]:
-    """What speaks for and against first, of each cause; what is missing behind that."""
+    """What speaks for and against first, what is missing behind that; what several causes share stands once."""
     for side, texts in sides.items():
+        causes: dict[str, list[str]] = {}
         for name in names:
-            yield from ((name, side, text) for text in texts.get(name, ()))
+            for text in dict.fromkeys(texts.get(name, ())):
+                causes.setdefault(text, []).append(name)
+        yield from ((", ".join(shared), side, text) for text, shared in causes.items())
