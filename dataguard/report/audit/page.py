@@ -83,9 +83,8 @@ def page_of_folder(path: str | os.PathLike[str], roots: Mapping[str, str] | None
     header = folder.read_header()
     if header is None and Layout(folder.path).journal.is_dir():
         raise UsageError(
-            f"{folder.path} is a run directory; reports of runs come with a later version",
-            allowed="the folder of an audit",
-            todo="see the run with: dataguard log, dataguard inspect",
+            f"{folder.path} is a run directory, and no folder of an audit",
+            todo="in Python: dataguard.report.run.gathering.facts_of_run; dataguard report takes both",
         )
     if header is None:
         raise UsageError(f"{folder.path} is no folder of an audit", todo="make one with: dataguard audit PATHS -o DIR")

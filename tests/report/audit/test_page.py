@@ -194,7 +194,10 @@ def test_the_command_writes_the_page(
     assert main(["report", str(done.path), "-o", str(out), "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     size = out.stat().st_size
-    assert told == {"path": str(out), "size_bytes": size, "of": "audit", "folder": str(done.path), "verdict": "fail"}
+    of_runs = {"attempt": None, "num_events": None, "damage": []}
+    of_audit = {"of": "audit", "folder": str(done.path), "verdict": "fail"}
+    assert told == {"path": str(out), "size_bytes": size, **of_audit, **of_runs}
+    assert main(["report", str(done.path), "-o", str(out), "--step", "3"]) == 2
     assert out.read_bytes() == done.report.read_bytes()
     assert main(["report", str(done.path), "-o", str(out)]) == 0, "a page of ours is replaced"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
@@ -211,7 +214,7 @@ def test_the_command_refuses_what_is_no_complete_audit(
 ) -> None:
     (tmp_path / "run/journal").mkdir(parents=True)
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "x")]) == 2
-    assert "reports of runs come with a later version" in capfd.readouterr().err
+    assert "no run stands at" in capfd.readouterr().err
     part = AuditFolder(shutil.copytree(done.path, tmp_path / "part"))
     part.profile.unlink()
     assert main(["report", str(part.path), "-o", str(tmp_path / "x")]) == 3
