@@ -2,8 +2,10 @@
 
     python examples/accelerate_loop.py /tmp/accelerate --steps 12
     accelerate launch --cpu --num_processes 2 examples/accelerate_loop.py /tmp/accelerate --steps 24
+    dataguard verify /tmp/accelerate/run
 
-The loader is no DataLoader, so `prepare` leaves it alone: it reads its own rank's part with its own workers.
+The second command goes on with two ranks where the first one stopped. The loader is no DataLoader, so `prepare` leaves
+it alone, and nothing is dispatched from rank 0: each rank reads its own part. Printed is each checkpoint.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     accelerate launch --cpu --num_processes 2 examples/guard_accelerate.py /tmp/guard-accelerate
     dataguard inspect /tmp/guard-accelerate/run --step 7
 
-What Accelerate has prepared is guarded, so each rank's part of every batch is on record.
+What Accelerate has prepared is guarded, so each rank's part of every batch is on record. Printed is the loss of each
+step.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A Trainer that resumes skips what it has trained on by making another loader of the guarded one's parts. That one would
 be off the record, so it is refused, and `ignore_data_skip` is needed: the epoch begins anew, and the record says so.
-Where it should go on in the middle of an epoch, hf_trainer.py shows how.
+Where it should go on in the middle of an epoch, hf_trainer.py shows how. Printed is what the Trainer logs.
 """
 
 from __future__ import annotations

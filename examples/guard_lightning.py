@@ -4,7 +4,7 @@
     dataguard inspect /tmp/guard-lightning/run --step 7
 
 The loader is torchdata's, which has a state: with Lightning's checkpoints goes that of the record, and a run that was
-killed goes on, on record, where the checkpoint stands.
+killed goes on, on record, where the checkpoint stands. Printed is the loss of each batch; two of them are a step.
 """
 
 from __future__ import annotations

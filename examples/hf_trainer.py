@@ -1,10 +1,12 @@
 """Hugging Face Trainer on a GuardedLoader: a checkpoint holds the loader's state, and a resumed run goes on from it.
 
-    python examples/hf_trainer.py /tmp/hf --steps 12
+    python examples/hf_trainer.py /tmp/hf --steps 10
     torchrun --standalone --nproc-per-node 2 examples/hf_trainer.py /tmp/hf --steps 24
+    dataguard verify /tmp/hf/run
 
+The second command goes on with two ranks where the first one stopped, in the middle of an epoch of six steps.
 Three things are asked of a Trainer: `get_train_dataloader` gives the loader as it is, `ignore_data_skip` leaves it to
-the loader to go on, and a callback writes its state into each checkpoint.
+the loader to go on, and a callback writes its state into each checkpoint. Printed is what the Trainer logs.
 """
 
 from __future__ import annotations

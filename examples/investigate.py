@@ -21,7 +21,6 @@ import polars as pl
 from dataguard import Run
 from dataguard.replay import Lookup, replay_step
 from dataguard.report.tables import printable
-from dataguard.run import Index
 from dataguard.torch import rebuild_tensors
 from dataguard.torch.experiment import experiment
 from dataguard.triage.localise import Localised, LocalisedSample
@@ -44,14 +43,8 @@ def text_of(run: Run, sample: LocalisedSample) -> str:
 
 def steps_of_shard(run: Run, shard: str) -> list[int]:
     """Every step of the newest lineage whose batch was planned to hold a row of a shard: a query of the index."""
-    steps = []
-    lineage = run.attempts().lineage(run.newest_leaf())
-    for attempt, later in zip(lineage, [*lineage[1:], None], strict=True):
-        shards = run.stream_of(attempt.number).manifest_set
-        for table in Index(run.layout).tables(attempt.number, columns=["step", "shard"]):
-            held = pl.DataFrame(table).filter(pl.col("step") < later.fork_step if later else True).unique().sort("step")
-            steps += [run.label(step) for step, number in held.iter_rows() if shards.shard_name(number) == shard]
-    return steps
+    index = run.index_frame(columns=["step", "shard"])
+    return index.filter(pl.col("shard") == shard)["step"].unique().sort().to_list()
 
 
 def tell_what_stands_out(run: Run, localised: Localised) -> None:

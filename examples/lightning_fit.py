@@ -2,10 +2,11 @@
 
     python examples/lightning_fit.py /tmp/lightning --steps 12
     torchrun --standalone --nproc-per-node 2 examples/lightning_fit.py /tmp/lightning-2 --steps 12
+    dataguard verify /tmp/lightning/run
 
 Lightning keeps the state of rank 0 alone, which is enough: a loader's state is about the run, not about a rank. It asks
 for a length, or it would take a microbatch ahead of each step and lose it in a checkpoint: `steps_per_epoch` gives one.
-The loader is made in `train_dataloader`, where the process group stands.
+The loader is made in `train_dataloader`, where the process group stands. Printed is the loss of each step.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Module(lightning.LightningModule):
         self.totals = [0.0, 0]
         for parameter in self.parameters():
             parameter.grad *= self.trainer.accumulate_grad_batches * self.trainer.world_size / max(1, num_tokens)
-        self.monitor.log(self.trainer.global_step, loss=total_loss / max(1, num_tokens))
+        loss = total_loss / max(1, num_tokens)
+        self.monitor.log(self.trainer.global_step, loss=loss)
+        self.print(f"step {self.trainer.global_step}: loss {loss:.5f}")
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""

@@ -1,8 +1,9 @@
-"""From shards to a run on two ranks, and one of its steps rebuilt exactly.
-
-Run it with a folder that does not exist yet; everything is written there:
+"""From shards to a run on two ranks, and one of its steps rebuilt exactly. No framework, no trainer.
 
     python examples/rehearse_and_replay.py /tmp/example
+
+The folder does not exist yet; everything is written there. Printed is each microbatch of a step as it was made again,
+with its digest beside the one that was recorded, and every record with its address.
 """
 
 from __future__ import annotations

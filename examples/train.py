@@ -5,6 +5,7 @@
     dataguard verify /tmp/train/run
     cd examples; dataguard triage /tmp/train/run --step 42 --experiment train
 
+The second command goes on with one rank where a kill, or its last step, left the two. Printed is each checkpoint.
 The loss of a step is the mean over the tokens of all its microbatches on all ranks. A step whose gradient is out of all
 bounds, or whose loss is no number, is skipped by all ranks together.
 """

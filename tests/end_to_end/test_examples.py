@@ -37,6 +37,16 @@ def test_every_example_is_run_by_a_test() -> None:
         assert example.removesuffix(".py") in (TOP / test).read_text(), f"{test} runs {example}"
 
 
+def test_the_table_names_every_example_and_runs_it_as_its_first_lines_say() -> None:
+    table = (TOP / "examples" / "README.md").read_text()
+    assert {name.rpartition("/")[2] for name in re.findall(r"\]\((.*?)\)", table)} == {*RUN_BY, "data.yml"}
+    rows = re.findall(r"^\| \[(.*\.py)\].* \| `(.*)` \| .* \|$", table, re.MULTILINE)
+    assert {name for name, _ in rows} == {*RUN_BY} - {"texts.py", "tiny.py"}
+    for name, command in rows:
+        first_lines = (TOP / "examples" / name).read_text().partition("\n\nfrom __future__")[0]
+        assert f"\n    {command.replace(name, f'examples/{name}')}" in first_lines
+
+
 def run(name: str, *words: str) -> str:
     command = [sys.executable, "-P", "-W", "error", str(TOP / "examples" / name), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

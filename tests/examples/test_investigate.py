@@ -118,6 +118,13 @@ def test_what_was_fed_is_told_and_nothing_is_written(spiked: Path, investigate: 
     assert Run.open(spiked).head() == before
 
 
+def test_where_nothing_happened_it_says_so(investigate: Callable[..., list[str]]) -> None:
+    told = investigate("--step", "60")
+    assert told[0].startswith("data stand out: no; ")
+    assert not [line for line in told if "the event" in line.partition(":")[0] or " made again: " in line]
+    assert any(line.startswith("the verdict: no_incident, ") for line in told)
+
+
 def test_with_the_experiment_the_batch_is_convicted_and_the_commands_are_given(
     spiked: Path, investigate: Callable[..., list[str]]
 ) -> None:
