@@ -49,6 +49,10 @@ class SignalSpec:
     """The value of the empty input."""
     needs: tuple[Need, ...] = ()
     version: int = 1
+    scorer: str = ""
+    """Who computes it, where it is not part of the kernels that compute many at once: ``file:function`` of the score
+    room. The function is given what its kind is made of, uint8 bytes or int64 ids, flat, and int64 offsets of shape
+    (n + 1,); it gives a column of `dtype`, shape (n,). It may be called from several threads."""
 
     @property
     def dtype(self) -> np.dtype[np.int64] | np.dtype[np.float64]:

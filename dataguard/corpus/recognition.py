@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
+from dataguard.corpus.formats.homes import HOMES, every_format, made
 from dataguard.corpus.formats.protocol import Format, ScanOptions
 from dataguard.corpus.formats.raw import is_raw_name
 from dataguard.corpus.formats.streams import decode_head, detect_compression
@@ -23,19 +23,6 @@ __all__ = ["Recognised", "all_formats", "format_named", "recognise"]
 _HEAD_BYTES = 1 << 16
 _DEFAULTS = ScanOptions()
 _BY_CONTENT, _BY_SIGN = 2, 3  # as `Format.recognise` counts
-_CLASSES = {
-    "arrow": "ArrowIpc",
-    "jsonl": "JsonLines",
-    "mds": "MdsText",
-    "mds-tokens": "MdsTokens",
-    "megatron": "Megatron",
-    "npy": "NumpyTokens",
-    "parquet": "Parquet",
-    "raw": "RawTokens",
-    "text": "PlainText",
-    "webdataset": "WebDataset",
-}
-"""Every format's name -> its class; a shard that is read needs its own format and no other."""
 _ENDINGS: tuple[tuple[str, Compression], ...] = (
     (".gz", "gzip"),
     (".gzip", "gzip"),
@@ -54,28 +41,18 @@ class Recognised:
 
 def all_formats() -> tuple[Format, ...]:
     """Every format there is, in order of their names."""
-    from dataguard.corpus.formats import FORMATS
-
-    return tuple(sorted(FORMATS, key=lambda entry: entry.name))
+    return every_format()
 
 
 def format_named(name: str) -> Format:
     """The format of that name; ManifestDamaged where this version has none. The other formats are not imported."""
-    if name in _CLASSES:
-        return _format(name)
+    if name in HOMES:
+        return made(name)
     raise ManifestDamaged(
         f"no format is called {name!r}",
         found=", ".join(entry.name for entry in all_formats()),
         todo="read the manifest with the version of dataguard that wrote it, or a newer one",
     )
-
-
-@cache
-def _format(name: str) -> Format:
-    from dataguard.corpus import formats
-
-    made: Format = getattr(formats, _CLASSES[name])()
-    return made
 
 
 def recognise(shard: StoredShard, format_name: str = "", options: ScanOptions = _DEFAULTS) -> Recognised | None:

@@ -1,7 +1,7 @@
 """Which signals are there, and what does each one mean?
 
 The one list of signals. Policies are checked against it, columns are named and ordered by it, tables and documents
-quote it. Adding a signal is an entry here, a kernel under `kernels/`, and a naive twin under `tests/twins/`.
+quote it. Adding a signal is a file of this room with its scorer, and an entry here that names it (see `scorers`).
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from dataguard.core.signals import SignalSpec
 from dataguard.errors import InputError, UnknownSignal, UsageError
 from dataguard.score import text_facts
 from dataguard.score.registry import TEXT_SIGNALS, select
+from dataguard.score.scorers import columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,7 +165,13 @@ def score_buffers(
     # One array type, one compilation: Arrow's buffers cannot be written, NumPy's can.
     values, offsets = values.view(), offsets.view()
     values.flags.writeable = offsets.flags.writeable = False
-    return text_facts.signals_of(values, offsets, specs)
+    own = [spec for spec in specs if spec.scorer]
+    if not own:
+        return text_facts.signals_of(values, offsets, specs)
+    found = columns_of(own, values, offsets)
+    rest = [spec for spec in specs if not spec.scorer]
+    found |= text_facts.signals_of(values, offsets, rest) if rest else {}
+    return {spec.name: found[spec.name] for spec in specs}
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dataguard.errors import UsageError
 from dataguard.score.kernels import tokens as kernels
-from dataguard.score.registry import TOKEN_SIGNALS, select
+from dataguard.score.registry import TOKEN_SIGNALS, select, spec_of
+from dataguard.score.scorers import Column, columns_of
 from dataguard.score.scratch import LARGEST_ROW, ids_buffer, token_scratch
 
 __all__ = ["as_ids", "as_mask", "as_vocab_size", "distinct_ngrams", "score_token_rows"]
@@ -98,11 +99,19 @@ def score_token_rows(
     lengths = np.zeros(num_rows, dtype=np.int64)
     wholes = np.zeros((num_rows, len(_WHOLES)), dtype=np.int64)
     reals = np.zeros((num_rows, len(_REALS)), dtype=np.float64)
-    if not wanted and counted is None:
+    own = [spec for spec in map(spec_of, names) if spec.scorer]
+    found: dict[str, Column] = {
+        spec.name: np.zeros(num_rows, np.int64) if spec.whole else np.zeros(num_rows) for spec in own
+    }
+    if not wanted and counted is None and not own:
         lengths = np.diff(bounds)
     else:
         for rows, piece, ends in _pieces(flat, bounds, counted):
             lengths[rows] = np.diff(ends)
+            for name, column in columns_of(own, piece, ends).items():
+                found[name][rows] = column
+            if not wanted:
+                continue
             scratch = token_scratch(int(lengths[rows].max(initial=0)))
             kernels.score_rows(
                 piece, ends, wanted, size,
@@ -110,7 +119,6 @@ def score_token_rows(
                 scratch.marks, scratch.tallies, scratch.logs,
                 wholes[rows], reals[rows],
             )  # fmt: skip
-    found: dict[str, NDArray[np.int64] | NDArray[np.float64]] = {}
     for name in names:
         if name in _WHOLES:
             found[name] = np.ascontiguousarray(wholes[:, _WHOLES.index(name)])
@@ -119,10 +127,11 @@ def score_token_rows(
         elif name == "fertility":
             assert text_bytes is not None, "a signal without its need was chosen"
             found[name] = _fertility(lengths, text_bytes)
-        else:
-            assert name == "length_tokens", f"nobody computes {name}"
+        elif name == "length_tokens":
             found[name] = lengths
-    return found
+        else:
+            assert name in found, f"nobody computes {name}"
+    return {name: found[name] for name in names}
 
 
 def distinct_ngrams(ids: ArrayLike, offsets: ArrayLike, n: int) -> NDArray[np.int64]:

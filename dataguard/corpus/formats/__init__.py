@@ -2,7 +2,7 @@
 
 In comes a `ShardFile`, which the storage opens and counts; out come blocks, rows and findings. A format never opens a
 path, never caches, and knows nothing of manifests or plans. What a finding means stands in one table (findings.py).
-Adding a format is one file here and one entry in `FORMATS` (registry.py).
+Adding a format is one file here and one entry in `HOMES` (homes.py).
 
 Public names are imported when they are first used: who reads a manifest needs the protocol's values, not the decoders.
 """

@@ -1,32 +1,13 @@
-"""Which formats are there, and which one is a file of?"""
+"""Which format is a file of? All formats at once, as values; the table that names them is in homes.py."""
 
 from __future__ import annotations
 
-from dataguard.corpus.formats.arrow import ArrowIpc
-from dataguard.corpus.formats.jsonl import JsonLines
-from dataguard.corpus.formats.mds import MdsText, MdsTokens
-from dataguard.corpus.formats.megatron import Megatron
-from dataguard.corpus.formats.npy import NumpyTokens
-from dataguard.corpus.formats.parquet import Parquet
+from dataguard.corpus.formats.homes import every_format, made
 from dataguard.corpus.formats.protocol import Format
-from dataguard.corpus.formats.raw import RawTokens
-from dataguard.corpus.formats.text import PlainText
-from dataguard.corpus.formats.webdataset import WebDataset
 
 __all__ = ["FORMATS", "WITHOUT_SIGN", "by_name", "recognise"]
 
-FORMATS: tuple[Format, ...] = (
-    ArrowIpc(),
-    JsonLines(),
-    MdsText(),
-    MdsTokens(),
-    Megatron(),
-    NumpyTokens(),
-    Parquet(),
-    RawTokens(),
-    PlainText(),
-    WebDataset(),
-)
+FORMATS: tuple[Format, ...] = every_format()
 """Every format there is, in order of their names."""
 
 WITHOUT_SIGN: frozenset[str] = frozenset({"raw", "text"})
@@ -50,4 +31,4 @@ def by_name(name: str) -> Format:
     >>> by_name("npy").kind
     'tokens'
     """
-    return {entry.name: entry for entry in FORMATS}[name]
+    return made(name)
