@@ -30,6 +30,7 @@ DOCUMENTS = {
     "experiment": "dataguard.torch.experiment.answers:ExperimentReport",
     "frames-header": "dataguard.run.frames_header:FramesHeader",
     "index-header": "dataguard.run.columns:FileIdentity",
+    "init": "dataguard.cli.starting:InitAnswer",
     "inspect": "dataguard.replay.answers:InspectAnswer|SkippedBatch",
     "journal-event": "dataguard.run.events:EventFile",
     "loader-state": "dataguard.plan.state:LoaderState",
