@@ -213,7 +213,7 @@ def test_other_maps_signals_and_the_journal(watched: Watched) -> None:
     assert page.locator("#signal-definition").inner_text() == "<i>odd</i>, x"
     assert page.evaluate("document.querySelector('#signal-chart').data.length") == 3
     every = page.locator("#journal-rows tbody tr:visible").count()
-    page.select_option("#journal-kind", "skip_added")
+    page.select_option("#journal-kind", "skip-added")
     assert 0 < page.locator("#journal-rows tbody tr:visible").count() < every
     page.select_option("#journal-kind", "")
 

@@ -79,7 +79,7 @@ def test_every_fact_is_on_the_page(facts: RunFacts, page: Read) -> None:
         *(visible(skip.reason) for skip in facts.skips),
         *(visible(line.text) for line in facts.journal),
         *(visible(line.by) for line in facts.journal),
-        *(attempt.time for attempt in facts.attempts),
+        *(attempt.time[:10] + " " + attempt.time[11:19] + " UTC" for attempt in facts.attempts),
         *(path for _, path in facts.checkpoints),
         *(signal.name for signal in facts.signals),
         *(row.source for row in (*facts.withheld, *facts.mixture)),

@@ -186,10 +186,10 @@ def answer() -> TriageAnswer:
 def journal(number: int = 16) -> tuple[LogLine, ...]:
     """Events of several kinds."""
     texts = {
-        "run_created": "run created: plan 0a1b, skip mode jump, fill mask",
-        "attempt_begun": "attempt 1 from attempt 0: steps 1,000:2,000, 8 ranks * microbatches of 2",
-        "spike_found": f"transient_spike in steps 1,200:1,212 {SCRIPT}",
-        "skip_added": "skip steps 1,190:1,212 of attempt 1",
+        "run-created": "run created: plan 0a1b, skip mode jump, fill mask",
+        "attempt-begun": "attempt 1 from attempt 0: steps 1,000:2,000, 8 ranks * microbatches of 2",
+        "spike-found": f"transient_spike in steps 1,200:1,212 {SCRIPT}",
+        "skip-added": "skip steps 1,190:1,212 of attempt 1",
         "quarantined": f"quarantine {SHARD}: bad_data",
         "revoked": f"revoke event 3: {TERMINAL}",
     }

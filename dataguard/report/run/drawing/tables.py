@@ -96,6 +96,9 @@ def tables_of(facts: RunFacts) -> Tables:
     spans = [(event.start, event.stop) for event in facts.events]
     counted = Counter(status for each in facts.withheld for status, number in each.by_status.items() if number)
     statuses = (*(name for name in _STATUSES if name in counted), *sorted(set(counted) - set(_STATUSES)))
+    answer = facts.triage
+    if answer is not None and answer.event is None and not any(answer.diagnosis.scores.values()):
+        answer = None  # nothing happened, so nothing is to blame
     kinds = Counter(line.kind for line in facts.journal)
     return Tables(
         curves=tuple(_curves(panels_of(facts), spans)),
@@ -104,8 +107,8 @@ def tables_of(facts: RunFacts) -> Tables:
         withheld=tuple(_withheld(each, statuses) for each in facts.withheld),
         mixture=tuple(_mixed(each, facts.mixture_steps, spans) for each in facts.mixture),
         kinds=tuple(sorted(kinds.items(), key=lambda each: (-each[1], each[0]))),
-        hypotheses=() if facts.triage is None else _hypotheses(facts.triage),
-        missing=() if facts.triage is None else _missing(facts.triage),
+        hypotheses=() if answer is None else _hypotheses(answer),
+        missing=() if answer is None else _missing(answer),
     )
 
 
