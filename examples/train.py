@@ -81,19 +81,16 @@ def main(out: Path, num_steps: int) -> None:
     model = DistributedDataParallel(plain)
     monitor.watch(model, optimizer, every=10)
 
-    microbatches: list[TensorMicrobatch] = []  # of this step, so far
-    for microbatch in loader:
-        microbatches.append(microbatch)
-        if loader.next_step == microbatch.step:
-            continue
-        if microbatch.step == 0:
+    while loader.next_step < num_steps:
+        microbatches = loader.take_step()
+        step = microbatches[0].step
+        if step == 0:
             monitor.describe(
                 describe(plain, optimizer, untrained=True, peak_lr=LEARNING_RATE, clip_norm=1.0, z_loss=1e-5)
             )
         result = train_step(model, optimizer, microbatches, loss_of, history=history)
-        microbatches.clear()
         values = result.recorded() | {"global_loss": result.loss, "lr": LEARNING_RATE}
-        monitor.log(run.label(microbatch.step), **values)  # its own loss: a mean would hide the rank that is ill
+        monitor.log(run.label(step), **values)  # its own loss: a mean would hide the rank that is ill
         if loader.next_step % 5 == 0:
             state = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "history": history.state_dict()}
             state |= {"loader": loader.state_dict(), "monitor": monitor.state_dict()}
@@ -106,8 +103,6 @@ def main(out: Path, num_steps: int) -> None:
             monitor.checkpoint(run.label(loader.next_step), checkpoint.absolute())
             told = result.reason if result.loss is None else f"loss {result.loss:.3f}"
             print(f"{loader.next_step} steps are done, {told}", flush=True)
-        if loader.next_step == num_steps:
-            break
     loader.close()
     monitor.close()
     dist.barrier()
