@@ -181,15 +181,18 @@ def exit_codes() -> str:
 
 def schemas() -> str:
     """The documents that are read and written, and where each is defined."""
-    rows = (
-        [f"`{name}`", _first_line(where), f"`{where.replace(':', '.').replace('|', ' | ')}`"]
-        for name, where in sorted(DOCUMENTS.items())
-    )
+    rows = ([f"`{name}`", _first_line(where), _defined(where)] for name, where in sorted(DOCUMENTS.items()))
     return (
         "# JSON documents\n\nEvery JSON document that dataguard writes, on disk or with `--json`, has a JSON Schema: "
         "`dataguard schema NAME` prints it, and `schemas/NAME.json` of the tree holds it. A test keeps the files equal "
         "to the code.\n\n" + _table(["name", "what it is", "defined by"], rows)
     )
+
+
+def _defined(where: str) -> str:
+    module, _, names = where.partition(":")
+    kinds = " or ".join(f"`{name}`" for name in names.split("|"))
+    return f"{kinds} of `{module.removeprefix('dataguard.')}`"
 
 
 def _first_line(where: str) -> str:
