@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataguard.report.run.facts import Curve
-from dataguard.report.run.logged import Logged, Series
+from dataguard.report.run.logged import FIRST, Logged, Series
 
 __all__ = ["MOST_COLUMNS", "MOST_CURVES", "curves_of", "rounded"]
 
@@ -20,7 +20,6 @@ _MOST_OWN_COLUMNS = 1_000
 MOST_CURVES = 24
 """Names that are drawn."""
 DIGITS = 6
-_FIRST = ("loss", "grad_norm", "val_loss", "lr")
 
 
 def curves_of(logged: Logged, *, first_label: int, notes: list[str]) -> tuple[Curve, ...]:
@@ -31,7 +30,7 @@ def curves_of(logged: Logged, *, first_label: int, notes: list[str]) -> tuple[Cu
     notes
         What is left out is added.
     """
-    names = [name for name in _FIRST if name in logged.over] + [name for name in logged.over if name not in _FIRST]
+    names = [name for name in FIRST if name in logged.over] + [name for name in logged.over if name not in FIRST]
     if logged.num_names > len(names[:MOST_CURVES]):
         notes.append(
             f"{logged.num_names:,} names were logged; {MOST_CURVES} of them are drawn: dataguard telemetry shows others"

@@ -28,7 +28,10 @@ from dataguard.run.telemetry_files import telemetry_files
 from dataguard.run.telemetry_reading import TELEMETRY_ROW
 from dataguard.triage.curve import OVER_RANKS
 
-__all__ = ["MOST_NAMES", "Logged", "Series", "read_logged"]
+__all__ = ["FIRST", "MOST_NAMES", "Logged", "Series", "read_logged"]
+
+FIRST = ("loss", "grad_norm", "val_loss", "lr")
+"""Names that are kept and drawn however many others were logged, in this order."""
 
 MOST_NAMES = 64
 """Names of which curves are kept."""
@@ -104,7 +107,7 @@ def read_logged(
             parts += [_ranked(rows, number, rank) for _, rows in found if len(rows)]
             for name, steps, values in _series(whole):
                 names.add(name)
-                if name in logged.over or len(logged.over) < MOST_NAMES:
+                if name in FIRST or name in logged.over or len(logged.over) < MOST_NAMES:
                     _add(logged.over.setdefault(name, Series.empty()), name, steps, values)
                 if name in own and rank in wanted:
                     single = logged.own.setdefault((name, rank), Series.empty())

@@ -17,6 +17,8 @@ from dataguard.replay.inspect import inspect_step
 from dataguard.replay.lookup import Lookup
 from dataguard.report.run.facts import HeatCell, Measure, RunFacts
 from dataguard.report.run.gathering import GatheredRun, gather_run
+from dataguard.report.run.lineage import lineage_of
+from dataguard.report.run.logged import read_logged
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
 from tests.support.story import Story, tell_story
@@ -93,6 +95,12 @@ def test_curves_are_the_mean_over_ranks_and_each_rank_s_own(planted: Planted, fa
         assert curves["loss", 1].low[step] == pytest.approx(own[step, 1], rel=1e-5)
     assert curves["loss", 0].num_not_finite == ((20, 1),)
     assert curves["loss", 1].num_not_finite == ()
+
+
+def test_the_loss_is_drawn_however_many_names_were_logged(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that is watched logs a hundred names, most of which come before ``loss`` in the order of bytes."""
+    monkeypatch.setattr("dataguard.report.run.logged.MOST_NAMES", 0)
+    assert list(read_logged(lineage_of(planted.run)).over) == ["loss"]
 
 
 def test_what_was_delivered_is_what_inspect_counts(facts: RunFacts, twin: Counted) -> None:
