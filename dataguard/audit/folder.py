@@ -117,6 +117,8 @@ class AuditFolder:
     def held(self) -> Iterator[None]:
         """Make the folder where it is missing, and hold it: no other process audits into it meanwhile.
 
+        One that was made for nothing, and is still empty at the end, is taken away again.
+
         Raises
         ------
         WriterConflict
@@ -124,6 +126,7 @@ class AuditFolder:
         WriteFailed
             It cannot be made.
         """
+        stood = self.path.exists()
         make_folders(self.path)
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -136,6 +139,9 @@ class AuditFolder:
                 )
             yield
         finally:
+            if not stood:
+                with contextlib.suppress(OSError):  # it holds something, as it should
+                    self.path.rmdir()
             os.close(descriptor)
 
     def state(self, *, resume: bool) -> State:

@@ -86,7 +86,7 @@ def canary(
             raise UsageError("--compare takes records that there are", todo="leave --load, --loss and --out out")
         return _compare(opened, step, files, dry_run=dry_run, as_json=as_json)
     if files:
-        raise UsageError("FILES are compared, and nothing else is done with them", todo="--compare")
+        raise UsageError("FILES are compared, and nothing else is done with them", todo="give --compare as well")
     if load is None or loss is None:
         raise UsageError("a record needs --load and --loss", todo="name them, or compare records with --compare")
     if find_spec("torch") is None:

@@ -26,6 +26,7 @@ from dataguard.errors import (
     EnvironmentFailed,
     InputError,
     ManifestDamaged,
+    NotInRun,
     PolicyError,
     RunDamaged,
     ShardChanged,
@@ -49,6 +50,7 @@ _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAM
 _NEXT: dict[type[DataguardError], str | None] = {
     AnswerNo: None,  # an answer, and no mistake of anybody's
     PolicyError: "dataguard policy check FILE names every problem with its line",
+    NotInRun: "dataguard log RUN lists its attempts, steps and events",
     UsageError: "{command} --help",
     ShardDamaged: "take the shard from a copy, or withhold it: dataguard quarantine RUN SHARD --reason TEXT",
     ShardChanged: "put the shard back as it was, or build a manifest of what is there now",
@@ -60,7 +62,7 @@ _NEXT: dict[type[DataguardError], str | None] = {
 """What to do next about a kind of error, where it says nothing of its own."""
 
 _MOST_LINES = 4
-_MOST_CHARACTERS = 400
+_MOST_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ def explain(error: BaseException, *, debug: bool = False, command: str = "datagu
     >>> explain(NotInRun("step 70 was not delivered", allowed="0:60"))
     Failure(exit_code=2, text='error: step 70 was not delivered\n  allowed: 0:60')
     >>> explain(NotInRun("step 70 was not delivered"), command="dataguard inspect").text
-    'error: step 70 was not delivered\n  next: dataguard inspect --help'
+    'error: step 70 was not delivered\n  next: dataguard log RUN lists its attempts, steps and events'
     """
     failure = _explain(error, command, whole=debug)
     if debug and failure.exit_code != READER_GONE:
@@ -97,7 +99,7 @@ def _explain(error: BaseException, command: str, *, whole: bool) -> Failure:
         return _error(INPUT, error.format_message())
     if isinstance(error, click.ClickException):
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else command
-        return _error(USAGE, _short(" ".join(error.format_message().split())), todo=f"{path} --help")
+        return _error(USAGE, _short(_in_our_words(error)), todo=f"{path} --help")
     if isinstance(error, Interrupted):
         return _error(INTERRUPTED, "interrupted", found=error.found, todo=error.todo)
     if isinstance(error, KeyboardInterrupt | click.Abort | EOFError):
@@ -118,6 +120,24 @@ def _explain(error: BaseException, command: str, *, whole: bool) -> Failure:
         f"this is a fault of dataguard: {type(error).__name__}{_detail(error)}",
         todo="run the command again with --debug, and report what it shows",
     )
+
+
+def _in_our_words(error: click.ClickException) -> str:
+    """What click says, on one line, without the names of its types."""
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdecimal():
+        return f"what begins with {error.option_name} is taken for an option: numbers and ranges here count from 0"
+    told = " ".join(error.format_message().split())
+    for theirs, ours in _THEIRS.items():
+        told = told.replace(theirs, ours)
+    return told
+
+
+_THEIRS = {
+    "is not a valid integer range": "is no whole number",
+    "is not a valid integer": "is no whole number",
+    "is not a valid float range": "is no number",
+    "is not a valid float": "is no number",
+}
 
 
 def _of_house(error: DataguardError, command: str, *, whole: bool) -> Failure:
@@ -177,6 +197,8 @@ def _of_system(error: OSError) -> Failure:
         return _error(ENVIRONMENT, told, todo="give this user the right to it, or name another place")
     if error.errno in _TOO_MANY:
         return _error(ENVIRONMENT, told, todo="raise the limit (ulimit -n), or give the work fewer threads")
+    if error.errno == errno.EEXIST:
+        return _error(ENVIRONMENT, told, todo="something stands in the way there: name another place")
     if error.errno in _NOT_THERE:
         return _error(INPUT, told, todo="check the path as it was typed")
     return _error(ENVIRONMENT, told, todo=_NEXT[EnvironmentFailed])

@@ -215,7 +215,7 @@ class Manifest:
         raise NotInRun(
             f"no shard is called {name!r}",
             found=f"{len(self.shards):,} shards" + (f", the nearest {', '.join(near)}" if near else ""),
-            todo="list them with: dataguard manifest show",
+            todo="list them with: dataguard manifest show M --shards",
         )
 
     def block_of(self, shard: int, row: int) -> int:

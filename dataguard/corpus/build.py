@@ -236,6 +236,8 @@ def _building(target: Path, partial_dir: Path) -> Iterator[None]:
     """Hold the folder of kept scans for this process alone, and take it away where nothing is in it."""
     if target.is_dir():
         raise UsageError(f"{target} is a folder", allowed="a file to write the manifest to, e.g. -o M.parquet")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target} is no file", allowed="a file to write the manifest to, e.g. -o M.parquet")
     try:
         descriptor = _hold(target, partial_dir)
     except OSError as error:

@@ -253,10 +253,13 @@ def _open(path: str | os.PathLike[str]) -> BinaryIO:
             return open_root(folder).open(name)
         return Path(where).open("rb")
     except (FileNotFoundError, IsADirectoryError) as error:
+        is_run = Path(where, "journal").is_dir()
         raise UsageError(
             f"no manifest at {where}",
-            found=first_line(error),
-            todo="build one: dataguard manifest build PATHS -o M.parquet",
+            found="a run directory" if is_run else error.strerror or first_line(error),
+            todo=f"name one of its manifests: {where}/manifest/*.parquet"
+            if is_run
+            else "build one: dataguard manifest build PATHS -o M.parquet",
         ) from error
     except OSError as error:
         raise EnvironmentFailed(f"{where} cannot be opened", found=first_line(error)) from error

@@ -200,6 +200,7 @@ def _local(where: str) -> tuple[str, Pick]:
     raise UsageError(
         f"no such file or folder: {spelled}",
         found=f"in {parent}: {', '.join(near) or 'nothing'}" if parent.is_dir() else f"no folder {parent}",
+        todo="check the path as it was typed; a source is named as NAME=PATH",
     )
 
 

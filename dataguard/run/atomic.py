@@ -144,6 +144,9 @@ def publish_new(path: Path, content: Content, *, tmp: Path, check: Callable[[Pat
 @contextlib.contextmanager
 def _temporary(path: Path, content: Content, tmp: Path, check: Callable[[Path], None] | None) -> Iterator[Path]:
     """A durable temporary with that content; it is gone when the block ends, however it ends."""
+    if path.exists() and not path.is_file():
+        # A rename would put the file in the place of a device or a pipe: `-o /dev/null` as root, and it is gone.
+        raise WriteFailed(f"cannot write {path}: it is there, and is no file", todo="name another place")
     make_folders(tmp)
     make_folders(path.parent)
     temporary = tmp / f"{path.name}.{uuid.uuid4().hex}"

@@ -194,7 +194,7 @@ class Run(RunData, RunViews):
             found = "a folder without a journal" if layout.root.is_dir() else "nothing of that name"
             raise UsageError(
                 f"no run stands at {layout.root}",
-                found=found,
+                found="a file, and no run directory" if layout.root.is_file() else found,
                 todo="create one with: dataguard rehearse MANIFEST --run RUN, or Run.create(path, plan)",
             )
         run = cls._read(layout, journal)

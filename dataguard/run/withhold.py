@@ -179,7 +179,7 @@ def _find(name: str, known: dict[str, int]) -> str:
     raise NotInRun(
         f"no shard is called {name!r}",
         found=f"{len(known):,} shards" + (f", the nearest {', '.join(near)}" if near else ""),
-        todo="list them with: dataguard manifest show",
+        todo="list them with: dataguard manifest show M --shards",
     )
 
 

@@ -158,7 +158,7 @@ def test_debug_shows_the_traceback_and_keeps_the_code(arguments, command, capsys
     assert main(arguments) == 2
     shown = capsys.readouterr().err
     assert "Traceback" in shown
-    assert shown.endswith("error: step 70 was not delivered\n  next: dataguard boom --help\n")
+    assert shown.endswith("error: step 70 was not delivered\n  next: dataguard log RUN lists its attempts, steps and events\n")
 
 
 def test_every_command_takes_debug() -> None:

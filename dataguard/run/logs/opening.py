@@ -63,7 +63,7 @@ class LogFile:
                 else:
                     yield from raw
         except FileNotFoundError:
-            raise UsageError(f"there is no {self.path}") from None
+            raise UsageError(f"there is no {self.path}", todo="check the path as it was typed") from None
         except OSError as error:
             raise InputError(f"{self.path} cannot be read", found=error.strerror or str(error)) from error
 
