@@ -30,7 +30,7 @@ from dataguard.run.policies import policy_of
 from dataguard.run.records import HEADLINE_PREFIX
 from dataguard.score.registry import HEADLINE, spec_of
 
-__all__ = ["MOST_STRETCHES", "DeliveredFacts", "delivered_facts", "quantile"]
+__all__ = ["MOST_STRETCHES", "NOTHING", "DeliveredFacts", "delivered_facts", "quantile"]
 
 MOST_STRETCHES = 200
 _LEAST_SAMPLES = 64  # of a stretch: quantiles of fewer say more of chance than of the data
@@ -55,6 +55,10 @@ class DeliveredFacts:
     mixture: tuple[SourceShare, ...]
     stretches: tuple[int, ...]
     """First step of each, in the trainer's labels."""
+
+
+NOTHING = DeliveredFacts(num_steps=0, num_samples=0, signals=(), withheld=(), mixture=(), stretches=())
+"""Of a run that has delivered nothing, or of which nothing can be read."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -119,7 +123,7 @@ def delivered_facts(lineage: Lineage) -> DeliveredFacts:
     """Count the complete steps of a lineage."""
     steps = lineage.steps
     if steps is None:
-        return DeliveredFacts(num_steps=0, num_samples=0, signals=(), withheld=(), mixture=(), stretches=())
+        return NOTHING
     run = lineage.run
     own = [each for each in lineage.owned if each.first < each.stop]
     streams = {each.attempt.number: run.stream_of(each.attempt.number) for each in own}

@@ -1,7 +1,7 @@
 """How are all facts of the page of a run gathered, each from its place?
 
 1. `lineage`: which attempts and steps it is about.
-2. `triage`, which writes nothing here: events, verdict, what stands out.
+2. `known`: what `triage`, which writes nothing here, says of events and verdict.
 3. `windows`: the steps around the events that are shown rank by rank.
 4. `logged`, `curves`: one pass over the telemetry; `delivered`: one over the index.
 5. `heats`, `cells`, `previews`: what every rank was fed around the events, and what it looks like.
@@ -11,25 +11,27 @@ Whatever is damaged, missing or cannot be read makes a note and no page less.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dataguard.errors import RunDamaged
 from dataguard.replay.log import LogLine, read_log
-from dataguard.report.run.cells import MOST_LISTED
+from dataguard.replay.lookup import Lookup
+from dataguard.report.run.cells import MOST_LISTED, Key
 from dataguard.report.run.curves import curves_of, ranks_first
-from dataguard.report.run.delivered import delivered_facts
-from dataguard.report.run.facts import RunFacts
-from dataguard.report.run.heats import draw_heat
+from dataguard.report.run.delivered import NOTHING, delivered_facts
+from dataguard.report.run.facts import Preview, RunFacts
+from dataguard.report.run.heats import DrawnHeat, draw_heat
+from dataguard.report.run.known import Known, known_of, or_nothing
 from dataguard.report.run.lineage import Lineage, lineage_of, require_step
-from dataguard.report.run.logged import read_logged
+from dataguard.report.run.logged import Logged, read_logged
 from dataguard.report.run.marks import attempt_marks, checkpoint_marks, event_mark, skip_marks
 from dataguard.report.run.previews import read_previews
-from dataguard.report.run.windows import windows_of
+from dataguard.report.run.windows import Window, windows_of
+from dataguard.run.roots import checked_roots
 from dataguard.run.run import Run
-from dataguard.triage.answers import TriageAnswer
-from dataguard.triage.triage import triage
 
 if TYPE_CHECKING:
     from dataguard.corpus.tokenizer import TokenizerFile
@@ -74,6 +76,8 @@ def facts_of_run(
     ------
     NotInRun
         There is no such attempt, or no such step on its lineage.
+    UsageError
+        A root is given for a source that the run does not have.
     """
     return gather_run(run, attempt=attempt, step=step, roots=roots, tokenizer=tokenizer).facts
 
@@ -87,27 +91,29 @@ def gather_run(
     tokenizer: TokenizerFile | None = None,
 ) -> GatheredRun:
     """As `facts_of_run`, with what is damaged apart."""
-    lineage = lineage_of(run, attempt)
-    if step is not None:
+    lineage = _lineage(run, attempt)
+    if roots and not lineage.damage:
+        checked_roots(roots, [source.name for each in run.manifests.values() for source in each.sources])
+    if step is not None and lineage.leaf is not None:
         require_step(lineage, step)
-    answer = _triage(lineage, step, roots)
-    events = () if answer is None else answer.events
-    windows = windows_of(lineage, answer, step)
-    odd = _odd_ranks(answer)
+    known = known_of(lineage, step, roots)
+    windows = windows_of(lineage, known, step)
     world_size = max((each.attempt.geometry.world_size for each in lineage.owned), default=0)
     logged = read_logged(
         lineage,
         own=("loss",),
-        own_ranks=ranks_first(odd, world_size, _OWN_RANKS) if world_size > 1 else (),
+        own_ranks=ranks_first(known.odd_ranks, world_size, _OWN_RANKS) if world_size > 1 else (),
         spans=[(each.first, each.stop) for each in windows],
     )
-    delivered = delivered_facts(lineage)
-    most = MOST_LISTED // max(1, len(windows))
-    drawn = [draw_heat(lineage, window, logged.rows, answer, odd, most=most) for window in windows]
+    delivered = or_nothing(lineage, "what was delivered", lambda: delivered_facts(lineage), NOTHING)
+    drawn = _drawn(lineage, windows, logged, known)
     listed = sorted((each for one in drawn for each in one.listed), key=lambda each: each.rank_of_interest)
-    previews, places = read_previews(lineage, listed, roots=roots, tokenizer=tokenizer)
+    nothing: tuple[tuple[Preview, ...], dict[Key, int]] = ((), {})
+    looked = partial(read_previews, lineage, listed, roots=roots, tokenizer=tokenizer)
+    previews, places = or_nothing(lineage, "what samples look like", looked, nothing)
     steps = lineage.steps
-    journal, num_journal = _journal(lineage)
+    no_lines: tuple[LogLine, ...] = ()
+    journal = or_nothing(lineage, "the journal", lambda: read_log(run)[0], no_lines)
     facts = RunFacts(
         run=run.path.resolve().name,
         run_id=run.run_id,
@@ -117,9 +123,9 @@ def gather_run(
         num_samples=delivered.num_samples,
         policy=None if lineage.leaf is None else run.begun(lineage.leaf, lineage.read).policy_name or None,
         curves=curves_of(logged, first_label=run.first_label, notes=lineage.notes),
-        events=tuple(event_mark(each) for each in events),
-        skips=skip_marks(lineage),
-        attempts=attempt_marks(lineage),
+        events=tuple(event_mark(each) for each in known.events),
+        skips=or_nothing(lineage, "skips", lambda: skip_marks(lineage), ()),
+        attempts=or_nothing(lineage, "attempts", lambda: attempt_marks(lineage), ()),
         checkpoints=checkpoint_marks(lineage),
         heats=tuple(one.heat(lineage, places) for one in drawn),
         previews=previews,
@@ -127,34 +133,34 @@ def gather_run(
         withheld=delivered.withheld,
         mixture=delivered.mixture,
         mixture_steps=delivered.stretches,
-        triage=answer,
-        journal=journal,
-        num_journal=num_journal,
+        triage=known.answer,
+        journal=journal[-_MOST_JOURNAL:],
+        num_journal=len(lineage.read.entries),
         notes=tuple(dict.fromkeys([*lineage.damage, *lineage.notes])),
     )
     return GatheredRun(facts=facts, damage=tuple(dict.fromkeys(lineage.damage)))
 
 
-def _triage(lineage: Lineage, step: int | None, roots: Mapping[str, str] | None) -> TriageAnswer | None:
-    """What is said of the events; None where journal or telemetry cannot be trusted."""
+def _lineage(run: Run, attempt: int | None) -> Lineage:
+    """The lineage; none where the attempts of the journal cannot be put together."""
     try:
-        return triage(lineage.run, step=step, attempt=lineage.leaf, roots=roots, note=False)
+        return lineage_of(run, attempt)
     except RunDamaged as error:
-        lineage.damage.append(f"no verdict, and events are not known: {' '.join(str(error).split())}")
-    return None
+        told = f"attempts are not known: {' '.join(str(error).split())}"
+        return Lineage(
+            run=run, read=run.read(), lookup=Lookup(run), leaf=None, owned=(), complete={}, damage=[told]
+        )  # fmt: skip
 
 
-def _odd_ranks(answer: TriageAnswer | None) -> list[int]:
-    """Ranks that stand out at the event in question, the worst first, then those of the samples that are named."""
-    localised = None if answer is None else answer.localised
-    if localised is None:
-        return []
-    return [
-        *(each.rank for each in localised.ranks if each.outlying or each.persistent),
-        *(each.rank for each in localised.samples),
+def _drawn(lineage: Lineage, windows: Sequence[Window], logged: Logged, known: Known) -> list[DrawnHeat]:
+    most = MOST_LISTED // max(1, len(windows))
+    drawn = [
+        or_nothing(
+            lineage,
+            f"what ranks were fed in steps {lineage.run.label(window.first):,}:{lineage.run.label(window.stop):,}",
+            partial(draw_heat, lineage, window, logged.rows, known, most=most),
+            None,
+        )
+        for window in windows
     ]
-
-
-def _journal(lineage: Lineage) -> tuple[tuple[LogLine, ...], int]:
-    lines, _ = read_log(lineage.run)
-    return lines[-_MOST_JOURNAL:], len(lines)
+    return [each for each in drawn if each is not None]

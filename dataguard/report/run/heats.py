@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,10 @@ from dataguard.report.run.cells import Key, Listed, cells_of, list_samples
 from dataguard.report.run.curves import ranks_first
 from dataguard.report.run.facts import Heat, Measure
 from dataguard.report.run.heat import logged_measures, recorded_measures, standing_out
+from dataguard.report.run.known import Known
 from dataguard.report.run.lineage import Lineage
 from dataguard.report.run.windows import Window, records_of
 from dataguard.run.index import merge
-from dataguard.triage.answers import TriageAnswer
 
 __all__ = ["MOST_RANKS", "DrawnHeat", "draw_heat"]
 
@@ -52,8 +52,7 @@ def draw_heat(
     lineage: Lineage,
     window: Window,
     rows: NDArray[np.void],
-    answer: TriageAnswer | None,
-    odd: Sequence[int],
+    known: Known,
     *,
     most: int,
 ) -> DrawnHeat:
@@ -63,8 +62,6 @@ def draw_heat(
     ----------
     rows
         TELEMETRY_ROW, these steps among them.
-    odd
-        Ranks that stand out at the event in question.
     most
         List so many samples.
     """
@@ -72,9 +69,9 @@ def draw_heat(
     owned = [each for each in lineage.owned if each.first < window.stop and window.first < each.farthest]
     num_ranks = max((each.attempt.geometry.world_size for each in owned), default=0)
     rows = rows[(rows["step"] >= window.first) & (rows["step"] < window.stop)]
-    is_chosen = answer is not None and (window.event is None or answer.events[window.event] == answer.event)
+    is_chosen = window.event is None or known.events[window.event] == known.chosen
     near = range(window.peak - 1, window.peak + 2)
-    ranks = ranks_first([*(odd if is_chosen else ()), *standing_out(rows, near)], num_ranks, MOST_RANKS)
+    ranks = ranks_first([*(known.odd_ranks if is_chosen else ()), *standing_out(rows, near)], num_ranks, MOST_RANKS)
     span = [(window.first, window.stop)]
     parts = tuple((each.attempt.number, records_of(lineage, each, span, ranks)) for each in owned)
     records = merge([part for _, part in parts])
@@ -89,7 +86,7 @@ def draw_heat(
         is_judged=any(bool(run.begun(number, lineage.read).policy) for number, _ in parts),
         unit="bytes" if run.plan_document().root.form == "document" else None,
     )
-    localised = None if answer is None or not is_chosen else answer.localised
+    localised = known.localised if is_chosen else None
     listed = list_samples(lineage, parts, rows, localised, peak=window.peak, most=most)
     lineage.notes.extend(note for note in notes if note not in lineage.notes)
     return DrawnHeat(

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.report.run.known import Known
 from dataguard.report.run.lineage import Lineage, Owned
 from dataguard.run.index import merge
 from dataguard.run.sources import Notes, Sources, covered_steps
-from dataguard.triage.answers import TriageAnswer
 from dataguard.triage.choosing import SERIOUS
 
 __all__ = ["MOST_HEATS", "MOST_STEPS", "Window", "records_of", "windows_of"]
@@ -40,19 +40,16 @@ class Window:
     stop: int
 
 
-def windows_of(lineage: Lineage, answer: TriageAnswer | None, asked: int | None) -> tuple[Window, ...]:
+def windows_of(lineage: Lineage, known: Known, asked: int | None) -> tuple[Window, ...]:
     """What is shown: the event in question first (or the step asked for), then the most serious others.
 
     Parameters
     ----------
-    answer
-        Of triage; None where there is none.
     asked
         A step (label) that was asked for.
     """
     run, windows = lineage.run, list[Window]()
-    events = () if answer is None else answer.events
-    chosen = None if answer is None else answer.event
+    events, chosen = known.events, known.chosen
     if chosen is None and asked is not None:
         step = run.step(asked)
         windows.append(_window(lineage, None, step, step + 1, step))
@@ -63,9 +60,9 @@ def windows_of(lineage: Lineage, answer: TriageAnswer | None, asked: int | None)
         event = events[place]
         begin = event.start if event.onset is None else min(event.onset, event.start)
         low, high, peak = (max(each - run.first_label, 0) for each in (begin, event.stop, event.peak))
-        if event == chosen and answer is not None and answer.localised is not None:
+        if event == chosen and known.localised is not None:
             # Samples that are named at the event lie in the steps that were searched.
-            searched = answer.localised.looked_at.steps
+            searched = known.localised.looked_at.steps
             low, high = (max(each - run.first_label, 0) for each in searched)
         windows.append(_window(lineage, place, low, high, peak))
         if not windows[-1].first <= peak < windows[-1].stop:

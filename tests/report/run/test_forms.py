@@ -247,6 +247,7 @@ def test_damaged_telemetry_is_told_and_what_is_around_it_is_drawn(copied: Path) 
     flip(path, path.stat().st_size // 2)
     facts, damage = facts_of(copied, step=20)
     assert any("no verdict" in text for text in damage)
+    assert any("events are not known" in text for text in damage)
     assert any("telemetry is damaged" in text for text in damage)
     assert facts.triage is None
     assert facts.events == ()
@@ -262,6 +263,23 @@ def test_a_damaged_journal_is_told(copied: Path) -> None:
     assert facts.attempt is None
     assert facts.triage is None
     assert not any("nothing is delivered" in note for note in facts.notes), "nobody knows that"
+
+
+def test_a_manifest_or_a_plan_that_is_missing_still_leaves_a_page(copied: Path) -> None:
+    (path,) = copied.glob("manifest/*.parquet")
+    content = path.read_bytes()
+    path.unlink()
+    facts, damage = facts_of(copied, step=3)
+    assert any("no verdict" in text for text in damage)
+    assert any("what was delivered cannot be told" in text for text in damage)
+    assert len(facts.curves[0].steps) == 40
+    assert facts.attempts
+    path.write_bytes(content)
+    (path,) = copied.glob("plan/*.json")
+    path.unlink()
+    facts, damage = facts_of(copied, step=3)
+    assert damage
+    assert (facts.attempt, facts.curves, facts.heats) == (None, (), ())
 
 
 def test_a_policy_that_is_missing_leaves_rules_their_numbers(copied: Path) -> None:
