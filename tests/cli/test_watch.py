@@ -122,20 +122,20 @@ def test_real_ranks_are_followed_and_one_that_is_stopped_is_named(tmp_path: Path
         looks_until(lambda look: look["state"] == "absent")
         make_run(path, make_corpus(tmp_path, {"web": {"a.parquet": 60}}))
         looks_until(lambda look: look["state"] == "waiting")
-        words = {"run": str(path), "world_size": 2, "steps": num_steps, "pause": 0.02}
+        words = {"run": str(path), "world_size": 2, "steps": num_steps, "pause": 0.01}
         ranks = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.cli.watched_rank", json.dumps({**words, "rank": rank})],
+                [sys.executable, "-m", "tests.cli.watched_rank", json.dumps({**words, **more})],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment(),
             )
-            for rank in range(2)
+            for more in ({"rank": 0}, {"rank": 1, "stop_at": 20})
         ]  # fmt: skip
         with ended_after(*ranks):
-            looks_until(lambda look: (look["complete"] or 0) >= 5)
-            os.kill(ranks[1].pid, signal.SIGSTOP)
-            looks_until(
-                lambda look: [each["rank"] for each in look["behind"]] == [1] and look["behind"][0]["num_steps"] > 9
-            )
+            assert os.WIFSTOPPED(os.waitpid(ranks[1].pid, os.WUNTRACED)[1])
+            looks_until(lambda look: [each["rank"] for each in look["behind"] if (each["num_steps"] or 0) > 9] == [1])
+            looks_until(lambda look: look["step"] == num_steps - 1)
+            (behind,) = looks[-1]["behind"]
+            assert (behind["rank"], behind["step"], behind["num_steps"], looks[-1]["complete"]) == (1, 20, 129, 20)
             os.kill(ranks[1].pid, signal.SIGCONT)
             out, err = viewer.communicate(timeout=MOST_SECONDS)
             assert (viewer.returncode, err) == (0, "")

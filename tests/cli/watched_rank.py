@@ -1,12 +1,15 @@
 """One rank of a training run as a process of its own: ``python -m tests.cli.watched_rank WORDS``.
 
-The words are a JSON object: run, rank, world_size, steps, and ``pause`` (seconds a step). It logs a loss, prints a line
-a step, and waits at the end until its standard input is closed.
+The words are a JSON object: run, rank, world_size, steps, ``pause`` (seconds a step), and ``stop_at``, a step at which
+it stops itself, as a debugger or a sick machine would, until somebody lets it go on. It waits at the end until its
+standard input is closed.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from typing import Any
@@ -30,7 +33,8 @@ def main(words: dict[str, Any]) -> None:
             writer = writer or open_telemetry(run, 1, rank)
             values = np.array([3.0 - step / 1000, 0.5])
             writer.append(telemetry_records(step, ["loss", "grad_norm"], values, time_ns=time.time_ns()))
-            print(step, flush=True)
+            if step == words.get("stop_at"):
+                os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(words["pause"])
         sys.stdin.read()
 

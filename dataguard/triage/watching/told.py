@@ -10,7 +10,7 @@ from itertools import pairwise
 from dataguard.core.spikes import SpikeEvent
 from dataguard.replay.log import read_log
 from dataguard.run.events import AttemptBegun, CheckpointSaved, SpikeFound
-from dataguard.run.journal import Head, JournalRead
+from dataguard.run.journal import Head, JournalProblem, JournalRead
 from dataguard.run.notes import noted
 from dataguard.run.run import Run
 from dataguard.triage.evidence import planned_steps
@@ -28,7 +28,7 @@ class Told:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._head: Head | None = None
+        self._seen: tuple[Head, tuple[JournalProblem, ...]] | None = None
         self.journal: tuple[JournalSeen, ...] = ()
         self.events: tuple[EventSeen, ...] = ()
         """Noted for the newest attempt's lineage, each within the steps that its attempt owns there."""
@@ -39,7 +39,7 @@ class Told:
 
     def look(self, read: JournalRead) -> None:
         """Take over what is new in the journal."""
-        if read.head == self._head:
+        if (read.head, read.problems) == self._seen:
             return
         run = self._run
         lines, self.problems = read_log(run)
@@ -70,7 +70,7 @@ class Told:
             self.checkpoint = CheckpointSeen(
                 next_step=run.label(event.next_step), path=event.path, attempt=event.attempt, noted=entry.time
             )
-        self._head = read.head
+        self._seen = (read.head, read.problems)
 
     def _changes(self, read: JournalRead, leaf: int) -> frozenset[int]:
         told = {change.step for change in facts_of(read.entries).changes}

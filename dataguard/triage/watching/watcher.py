@@ -98,7 +98,10 @@ class Watcher:
             self._forget()  # a run that was removed is as if it had never been there
             return WatchAnswer(run=str(self._path), looked=looked, state="absent")
         told.look(read)
-        free = shutil.disk_usage(run.path).free
+        try:
+            free = shutil.disk_usage(run.path).free
+        except OSError:
+            free = None  # not every file system says it
         tree = run.attempts(read)
         if not len(tree):
             read.require_sound("watching")  # where an event cannot be read, nobody knows that no attempt has begun

@@ -14,9 +14,15 @@ import pytest
 
 from dataguard.core.spikes import EventClass
 from dataguard.loader.loader import Loader
+from dataguard.run.amend import quarantine
+from dataguard.run.exceptions import ExceptionReason, exception_record
+from dataguard.run.frames import FramesFile
+from dataguard.run.frames_header import FramesHeader
 from dataguard.run.index import Index
 from dataguard.run.note_events import CheckpointSaved, SpikeFound
+from dataguard.run.records import STORE_RECORD
 from dataguard.run.run import Run
+from dataguard.run.store_ledger import LetGo
 from dataguard.run.telemetry import TelemetryWriter, open_telemetry, telemetry_records
 from dataguard.run.writer import RankWriter
 from dataguard.triage.curve import curve_of_run
@@ -85,6 +91,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Training, 
     assert watcher.look(now_seconds=BEGIN).state == "absent"
     training = Training(folder)
     looks.append(watcher.look(now_seconds=training.at))
+    for row in range(0, 400, 9):
+        quarantine(training.run, f"web/a.parquet:{row}", reason="odd")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RankWriter, "open", partial(RankWriter.open, segment_steps=48, background=False))
         training.begin()
@@ -129,6 +137,8 @@ def test_counts_are_those_of_a_full_read(story: tuple[Training, Watcher, list[An
     assert watched.whole is not None
     found = (watched.whole.num_samples, watched.whole.num_flagged, watched.whole.num_withheld)
     assert found == tuple(sum(part.sum(axis=0) for part in parts))
+    assert watched.whole.num_withheld > 40
+    assert watched.whole.withheld == pytest.approx(watched.whole.num_withheld / 640)
 
 
 def test_the_curve_is_that_of_triage(story: tuple[Training, Watcher, list[Any]]) -> None:
@@ -162,7 +172,7 @@ def test_speeds_waits_and_the_journal(story: tuple[Training, Watcher, list[Any]]
     assert (answer.wait.share, answer.wait.worst_rank, answer.wait.worst_share) == pytest.approx((0.15, 1, 0.2))
     assert answer.checkpoint is not None
     assert (answer.checkpoint.next_step, answer.checkpoint.path) == (61, "ckpt\x1b[31m/60")
-    assert [each.kind for each in answer.journal] == ["run-created", "attempt-begun", "checkpoint-saved"]
+    assert [each.kind for each in answer.journal[-2:]] == ["attempt-begun", "checkpoint-saved"]
     # A minute later nothing was made in the last one, and that is said, not the old speed.
     later = watcher.look(now_seconds=training.at + 120)
     assert later.last_minute is not None
@@ -288,6 +298,26 @@ def test_a_long_record_is_counted_from_the_newest_back_a_bounded_stretch_a_look(
     assert not counts[0].is_whole
     assert counts[-1] is not None
     assert (counts[-1].num_samples, counts[-1].is_whole) == (4 * 130, True)
+    training.close()
+
+
+def test_exceptions_and_what_the_store_let_go_of_are_counted(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.begin()
+    training.step(loss_of)
+    watcher, layout = Watcher(training.run.path), training.run.layout
+    assert watcher.look(now_seconds=training.at).exceptions == {}
+    about = {"run_id": training.run.run_id, "attempt": 1, "first_step": 0, "digests": {}, "journal_head": (1, "")}
+    made = FramesHeader.of("exceptions", records_per_frame=1, rank=1, created="", **about)
+    with FramesFile.create(layout.exceptions(1, 1), made, tmp=layout.tmp) as file:
+        for reason in (ExceptionReason.CHANGED, ExceptionReason.UNREADABLE, ExceptionReason.CHANGED):
+            file.append(exception_record(step=0, position=1, reason=reason))
+    made = FramesHeader.of("store", records_per_frame=1, rank=0, created="", **about)
+    with FramesFile.create(layout.store_ledger(1, 0), made, tmp=layout.tmp) as file:
+        file.append(np.array([(0, 0, 9, LetGo.TOO_LARGE)], STORE_RECORD))
+        for _ in range(2):
+            answer = watcher.look(now_seconds=training.at)
+            assert (answer.exceptions, answer.let_go) == ({"unreadable": 1, "changed": 2}, {"too large": 1})
     training.close()
 
 
