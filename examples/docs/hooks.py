@@ -3,12 +3,14 @@
 1. Pages that are made of the code (`generated`) are added before anything is read.
 2. Python examples in docstrings, which are doctests, become code blocks (`doctests`, an extension of griffe).
 3. Once all pages stand, every public name must have its place among them: one that has none fails the build.
+4. The search is made to work on pages that are opened from a folder.
 """
 
 from __future__ import annotations
 
 import logging
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from generated import PAGES, TOP
@@ -42,6 +44,12 @@ def on_env(env: Any, config: Any, files: Files) -> Any:
             if not any(_has(autorefs, path) for path in (f"{module}.{name}", defined)):
                 _log.warning("%s.%s is public, and no page of the reference holds it", module, name)
     return env
+
+
+def on_post_build(config: Any) -> None:
+    """Write the index of the search as a script, too: pages that are opened from a folder may read no other file."""
+    index = Path(config.site_dir) / "search" / "search_index.json"
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')};\n", encoding="utf-8")
 
 
 def _has(autorefs: Any, path: str) -> bool:
