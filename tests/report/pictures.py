@@ -1,9 +1,10 @@
 """How does a page look? Its picture, as a real browser draws it.
 
-    python -m tests.report.pictures PAGE.html OUT.png [--dark] [--width 1200] [--height N] [--cell]
+    python -m tests.report.pictures PAGE.html OUT.png [--dark] [--width 1200] [--height N] [--cell] [--sections ID,ID]
 
 Without ``--height`` the whole page is in it; with it, what stands first. ``--cell`` opens the cell of a heat map that
-stands out, ``--from ID`` begins at a section. Needs chromium and playwright (the ``dev`` extra).
+stands out; of ``--sections`` (``verdict,curve,ranks``, say) alone a picture is made. Needs chromium and playwright (the
+``dev`` extra).
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.report.opened import FLAGS
 
 __all__ = ["picture"]
+
+_ALONE = """sections => {
+  for (const each of document.querySelectorAll("main > *")) each.hidden = !sections.includes(each.id);
+}"""
 
 
 def picture(
@@ -26,7 +32,7 @@ def picture(
     width: int = 1200,
     height: int | None = None,
     cell: bool = False,
-    start: str | None = None,
+    sections: Sequence[str] = (),
     scale: float = 1.0,
 ) -> None:
     """Write the picture of a page as a PNG.
@@ -41,8 +47,8 @@ def picture(
         In pixels of the page; the whole of it where `height` is None.
     cell
         Open the cell that stands out most, of a run's page.
-    start
-        ``id`` of the section that the picture begins at; the begin of the page where None.
+    sections
+        Each ``id`` of those that are in it; all where none is named.
     scale
         Pixels of the picture for one of the page.
 
@@ -76,12 +82,13 @@ def picture(
                 sys.exit(f"pictures: no cell of {page} stands out")
             found.first.click()
         opened.mouse.move(0, 0)
-        if start is not None and not opened.locator(f"#{start}").count():
-            sys.exit(f"pictures: {page} has no section {start}")
-        opened.evaluate("id => scrollTo(0, id ? document.getElementById(id).offsetTop - 12 : 0)", start)
-        if start is not None:
-            opened.add_style_tag(content="nav { display: none }")
-            opened.evaluate("id => scrollTo(0, document.getElementById(id).offsetTop - 12)", start)
+        for section in sections:
+            if not opened.locator(f"#{section}").count():
+                sys.exit(f"pictures: {page} has no section {section}")
+        if sections:
+            opened.add_style_tag(content="nav, footer { display: none }")
+            opened.evaluate(_ALONE, list(sections))
+        opened.evaluate("scrollTo(0, 0)")
         opened.wait_for_timeout(200)
         opened.screenshot(path=str(out), full_page=height is None)
         browser.close()
@@ -96,7 +103,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1200)
     parser.add_argument("--height", type=int)
     parser.add_argument("--cell", action="store_true")
-    parser.add_argument("--from", dest="start", metavar="ID")
+    parser.add_argument("--sections", default="", metavar="ID,ID")
     parser.add_argument("--scale", type=float, default=1.0)
     asked = parser.parse_args()
     picture(
@@ -106,7 +113,7 @@ def main() -> None:
         width=asked.width,
         height=asked.height,
         cell=asked.cell,
-        start=asked.start,
+        sections=[each for each in asked.sections.split(",") if each],
         scale=asked.scale,
     )
 

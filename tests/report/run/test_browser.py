@@ -292,6 +292,8 @@ def test_print_has_the_page_on_white_paper(browser: Browser, path: Path) -> None
     page.set_viewport_size({"width": 680, "height": 1000})
     page.emulate_media(media="print")
     until(page, "document.querySelector('#curves .main-svg').getBoundingClientRect().width <= 680")
+    wide = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 681).length"
+    assert page.evaluate(wide) == 0, "nothing is cut"
     assert page.locator("nav").is_hidden()
     assert page.locator(".copy").first.is_hidden()
     assert page.locator(".map").nth(2).locator("table").is_visible()

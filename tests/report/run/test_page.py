@@ -253,7 +253,7 @@ def test_shades_follow_the_values_and_signs_stand_for_what_is_no_value(facts: Ru
     assert loss.rows[7][0] == "-"
     assert view.rows[3].cells[peak] == (f"q{NUM_SHADES - 1} out", "11.25, a sample stands out")
     assert view.rows[5].cells[peak] == ("qn", "NaN or infinite")
-    assert view.rows[7].cells[0] == ("qx", "none")
+    assert view.rows[7].cells[0] == ("qx", "no value")
     assert [column.step for column in view.columns if column.is_peak] == [PEAK]
     assert [column.is_event for column in view.columns] == [1200 <= step < 1212 for step in heat.steps]
     early = heats_of(msgspec.structs.replace(facts, heats=(msgspec.structs.replace(heat, cells=()),)))[0]

@@ -197,7 +197,7 @@ def _rows(
             classes = [f"q{'x' if sign == '-' else sign}"]
             classes += ["out"] if (place, step) in outlying else []
             classes += ["begins"] if columns[step].begins else []
-            text = "NaN or infinite" if sign == "n" else told(value, "none")
+            text = "NaN or infinite" if sign == "n" else told(value, "no value")
             text += ", a sample stands out" if (place, step) in outlying else ""
             cells.append((" ".join(classes), text))
         rows.append(Row(rank=rank, cells=tuple(cells)))

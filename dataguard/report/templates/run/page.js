@@ -3,7 +3,7 @@
 // keyboard, shows one signal large, and filters the journal.
 (() => {
   const { find, make, count, short, label, data, colours, hover, drawing, copying, isPrinting } = dataguard;
-  const value = (number) => (number === null || number === undefined ? "none" : short(number));
+  const value = (number) => (number === null || number === undefined ? "no value" : short(number));
   const span = (start, stop) => (stop === start + 1 ? `step ${count(start)}` : `steps ${count(start)}:${count(stop)}`);
   const tint = (colour, part) => {
     const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
@@ -253,7 +253,7 @@
     if (!map.ranks.length || !map.steps.length || !map.measures.length) return;
     const at = (rank, step) => rows[rank].cells[step + 1];
     const placeOf = (cell) => [cell.parentElement.rowIndex - 1, cell.cellIndex - 1];
-    const worded = (measure, rank, step) => (measure.signs[rank][step] === "n" ? "NaN or infinite" : measure.values[rank][step] === null ? "none" : short(measure.values[rank][step]));
+    const worded = (measure, rank, step) => (measure.signs[rank][step] === "n" ? "NaN or infinite" : measure.values[rank][step] === null ? "no value" : short(measure.values[rank][step]));
     let current = [0, 0];
     let selected = null;
 
