@@ -43,7 +43,9 @@ def test_starting_imports_nothing_heavy(code: str, allowed: set[str]) -> None:
     assert imported_after(code) & HEAVY <= allowed
 
 
-@pytest.mark.parametrize("command", ["log", "inspect", "where", "seen", "plan", "replay", "verify", "rehearse", "watch"])
+@pytest.mark.parametrize(
+    "command", ["log", "inspect", "where", "seen", "plan", "replay", "verify", "rehearse", "watch"]
+)
 def test_the_help_of_a_lookup_imports_neither_compiler_nor_engine(command: str) -> None:
     names = imported_after(f"from dataguard.cli.main import main; assert main([{command!r}, '--help']) == 0")
     assert names & {"numba", "polars", "datasets", "pandas", "torch", "ray"} == set()
