@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -93,6 +94,8 @@ class _Rank:
     has_begun: bool = False
     folder_ns: int = -1
     """When its folder of frames was changed last."""
+    is_settled: bool = False
+    """Whether two looks have seen it so."""
 
 
 class Delivered:
@@ -162,8 +165,10 @@ class Delivered:
             changed = os.stat(self._layout.hot_rank(self.attempt, rank.number)).st_mtime_ns  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
             changed = 0
-        if changed != rank.folder_ns or not rank.has_begun:
+        if changed != rank.folder_ns or not rank.is_settled:
             self._find_files(rank)
+            # Clocks of file systems tick: what changed in the same tick shows at the next look alone.
+            rank.is_settled = rank.has_begun and changed == rank.folder_ns
             rank.folder_ns = changed
 
     def _find_files(self, rank: _Rank) -> None:
@@ -217,7 +222,8 @@ class Delivered:
             num_frames = NUM_RECENT * max(1, self._num_microbatches(source.first))
         first_frame = 0
         if source.skip_bytes:
-            with FramesReader(source.path, "index") as reader:
+            # Where it was sealed meanwhile, it is counted from the sealed file.
+            with contextlib.suppress(FileNotFoundError), FramesReader(source.path, "index") as reader:
                 first_frame = first_frame_of(source, reader)
         return FramesFollower(source.path, "index", first_frame=first_frame, tail_frames=num_frames)
 

@@ -336,3 +336,22 @@ def test_a_run_that_is_removed_and_made_again_is_another(tmp_path: Path) -> None
     assert watcher.look(now_seconds=BEGIN).state == "waiting"
     shutil.rmtree(run.path)
     assert watcher.look(now_seconds=BEGIN).state == "absent"
+
+
+def test_what_changes_in_the_same_tick_of_the_file_system_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    """A folder whose time stands still, as within one tick, while its files come and go."""
+    training = Training(tmp_path)
+    training.begin()
+    training.step(loss_of)
+    folders = [training.run.layout.hot_rank(1, rank) for rank in range(2)]
+    watcher = Watcher(training.run.path)
+
+    def at_once() -> None:
+        for folder in folders:
+            os.utime(folder, (BEGIN, BEGIN))
+
+    at_once()
+    assert watcher.look(now_seconds=training.at).state == "open"
+    training.close()
+    at_once()
+    assert watcher.look(now_seconds=training.at).state == "closed"
