@@ -2,16 +2,20 @@
 
 Three ways to show one look, of the same facts: drawn over itself on a terminal that may be drawn on; one line a change
 anywhere else; one line of JSON a look. Whatever ends it (Ctrl-C, SIGTERM, an error) leaves the terminal as it was, with
-the last view standing.
+the last view standing; so does Ctrl-Z, until it goes on.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -129,5 +133,24 @@ def _drawn(*, is_ascii: bool) -> Iterator[Callable[[WatchAnswer], None]]:
         redirect_stderr=False,
         vertical_overflow="ellipsis",
     )
-    with live:
+    with live, _stoppable():
         yield lambda answer: live.update(render_watch(answer, is_ascii=is_ascii), refresh=True)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ctrl-Z gives the cursor back to the shell, and takes it again when the command goes on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        os.write(1, b"\x1b[?25h")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.write(1, b"\x1b[?25l")
+
+    before = signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, before)

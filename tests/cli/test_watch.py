@@ -176,11 +176,18 @@ def test_a_terminal_is_drawn_on_and_given_back(ended: Run, tmp_path: Path, endin
     with ended_after(viewer):
         shown_until(FRONT, times=12)  # lines that were taken away again: it was drawn over
         assert HIDE in shown
+        if ending == "interrupt":
+            viewer.send_signal(signal.SIGTSTP)
+            assert os.WIFSTOPPED(os.waitpid(viewer.pid, os.WUNTRACED)[1])
+            shown_until(SHOW)
+            assert shown.rindex(SHOW) > shown.rindex(HIDE)
+            viewer.send_signal(signal.SIGCONT)
+            shown_until(HIDE, times=2)
         if ending == "failure":
             (path / "journal" / "000001.json").write_bytes(b"{}")
         else:
             viewer.send_signal(signal.SIGINT if ending == "interrupt" else signal.SIGTERM)
-        shown_until(SHOW)
+        shown_until(SHOW, times=2 if ending == "interrupt" else 1)
         viewer.wait(timeout=MOST_SECONDS)
         assert shown.rindex(SHOW) > shown.rindex(HIDE)
         assert viewer.stderr is not None
