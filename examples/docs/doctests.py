@@ -17,10 +17,17 @@ _UNDERLINE = re.compile(r"-{3,}\s*$")
 class DoctestsInProse(griffe.Extension):
     """Fences doctests that stand in prose."""
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Called for each object once it has been read."""
-        if obj.docstring is not None and (">>>" in obj.docstring.value or "::\n" in obj.docstring.value):
-            obj.docstring.value = fenced(obj.docstring.value)
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Called once, when all of the package has been read."""
+        _fence_all(pkg)
+
+
+def _fence_all(found: griffe.Object) -> None:
+    if found.docstring is not None:
+        found.docstring.value = fenced(found.docstring.value)
+    for member in found.members.values():
+        if not member.is_alias:
+            _fence_all(member)
 
 
 def fenced(text: str) -> str:

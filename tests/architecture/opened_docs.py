@@ -32,6 +32,8 @@ def faults_of(folder: Path) -> list[str]:
             faults += [f"{name} is {width} pixels wide"] if width > 390 else []
             if "--8" in opened.text(".md-content"):
                 faults.append(f"{name} shows the mark of a file instead of the file")
+            if opened.page.locator("blockquote blockquote blockquote").count():
+                faults.append(f"{name} shows an example as a quotation")
             opened.page.close()
         opened = Watched(browser, folder / "guides" / "train.html", ready=".md-content h1")
         opened.page.keyboard.press("/")
