@@ -7,6 +7,7 @@ beyond their bounds; then slots that did not deliver their planned sample, then 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -139,7 +140,7 @@ def _by_worst(each: _Judged) -> tuple[float, ...]:
 
 def _verdict(record: Any, source: str, policy: Policy | None) -> tuple[dict[str, Any], tuple[Fired, ...]]:
     """What the gate said, where it said anything, and the rules that fired."""
-    headline, signals = headline_fields(record.dtype), signal_fields(record.dtype)
+    headline, signals = _fields(record.dtype)
     bytes_ = {name: int(record[HEADLINE_PREFIX + name]) for name in headline}
     if not any(bytes_.values()):
         return {}, ()
@@ -159,6 +160,11 @@ def _verdict(record: Any, source: str, policy: Policy | None) -> tuple[dict[str,
         "signals": kept or None,
     }
     return answer, fired
+
+
+@lru_cache(maxsize=64)
+def _fields(dtype: np.dtype[np.void]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return headline_fields(dtype), signal_fields(dtype)
 
 
 def _sample(record: Any, source_names: tuple[str, ...], manifests: ManifestSet, policy: Policy | None) -> _Judged:

@@ -25,10 +25,12 @@ from dataguard.run.policies import policy_of
 from dataguard.triage.localise import Localised, LocalisedSample
 from dataguard.triage.respond.shell import quote
 
-__all__ = ["MOST_LISTED", "Listed", "cells_of", "list_samples"]
+__all__ = ["LEAST_LISTED", "MOST_LISTED", "Listed", "cells_of", "list_samples"]
 
-MOST_LISTED = 6_000
-"""Samples that are listed on a page, in all its heat maps together."""
+MOST_LISTED = 14_000
+"""Samples that are listed on a page, in all its heat maps together, less one for each of their cells."""
+LEAST_LISTED = 4_000
+"""However many cells there are."""
 
 Key = tuple[int, int, int]
 """Attempt, step from 0, slot: a sample."""

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from dataguard.errors import RunDamaged
 from dataguard.replay.log import LogLine, read_log
 from dataguard.replay.lookup import Lookup
-from dataguard.report.run.cells import MOST_LISTED, Key
+from dataguard.report.run.cells import LEAST_LISTED, MOST_LISTED, Key
 from dataguard.report.run.curves import curves_of, ranks_first
 from dataguard.report.run.delivered import NOTHING, delivered_facts
 from dataguard.report.run.facts import Preview, RunFacts
-from dataguard.report.run.heats import DrawnHeat, draw_heat
+from dataguard.report.run.heats import MOST_RANKS, DrawnHeat, draw_heat
 from dataguard.report.run.known import Known, known_of, or_nothing
 from dataguard.report.run.lineage import Lineage, lineage_of, require_step
 from dataguard.report.run.logged import Logged, read_logged
@@ -153,7 +153,9 @@ def _lineage(run: Run, attempt: int | None) -> Lineage:
 
 
 def _drawn(lineage: Lineage, windows: Sequence[Window], logged: Logged, known: Known) -> list[DrawnHeat]:
-    most = MOST_LISTED // max(1, len(windows))
+    num_ranks = min(MOST_RANKS, max((each.attempt.geometry.world_size for each in lineage.owned), default=0))
+    num_cells = num_ranks * sum(each.stop - each.first for each in windows)
+    most = max(LEAST_LISTED, MOST_LISTED - num_cells) // max(1, len(windows))
     drawn = [
         or_nothing(
             lineage,
