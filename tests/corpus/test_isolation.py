@@ -66,7 +66,7 @@ def _codes(result: BuildResult) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_each_bad_reader_costs_its_shard(web: Path, num_workers: int) -> None:
-    result = build_manifest([f"{web}/web"], num_workers=num_workers, timeout_seconds=3)
+    result = build_manifest([f"{web}/web"], num_workers=num_workers, timeout_seconds=5)
     codes = _codes(result)
     assert codes["dies.jsonl"] == ("reader-died", "the process that read it ended with signal 9")
     assert codes["hangs.jsonl"][0] == "reader-hung"
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_hashed_in_time_either_has_no_digest(web: Path) ->
             scan.shard_digest = hash_or_hang
     """).encode())  # fmt: skip
     (web / "web/dies.jsonl").unlink()
-    result = build_manifest([f"{web}/web"], num_workers=2, timeout_seconds=3)
+    result = build_manifest([f"{web}/web"], num_workers=2, timeout_seconds=5)
     digests = {shard.path: shard.digest for shard in result.manifest.shards}
     assert _codes(result)["hangs.jsonl"][0] == "reader-hung"
     assert [path for path, digest in digests.items() if not digest] == ["hangs.jsonl"]
@@ -104,7 +104,7 @@ def test_the_command_ends_with_3_and_is_not_left_hanging(
     web: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(web)
-    asked = ["manifest", "build", "web", "-o", "M.parquet", "--isolate", "--scan-timeout-seconds", "1.5", "--json"]
+    asked = ["manifest", "build", "web", "-o", "M.parquet", "--isolate", "--scan-timeout-seconds", "5", "--json"]
     assert main(asked) == 3
     document = json.loads(capfd.readouterr().out)
     assert document["num_excluded"] == 4
