@@ -60,7 +60,7 @@ COMMANDS = (
     _entry(_KEEP, "seal", "tidy", "Turn the hot frames of ended attempts into Parquet."),
     _entry(_KEEP, "compact", "tidy", "Merge the sealed files of all ranks for quick answers."),
     _entry(_KEEP, "store", "store", "List, show or prune what is kept of delivered batches."),
-    _entry(_ELSE, "demo", "demo", "The whole story on this machine, in less than a minute."),
+    _entry(_ELSE, "demo", "demo", "The whole story on this machine, in about a minute."),
     _entry(_ELSE, "init", "init", "Write a policy and a ready training script to begin with."),
     _entry(_ELSE, "completion", "completion", "Have bash, zsh or fish complete what is typed."),
     _entry(_ELSE, "schema", "schema", "The JSON Schema of a document."),

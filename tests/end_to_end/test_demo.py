@@ -1,202 +1,186 @@
-"""The demo, as the README's first line starts it: every command runs, and what it shows is so."""
+"""The demo, as the README's first line starts it: it trains, and what it promises comes out of what lies on disk."""
 
 from __future__ import annotations
 
-import io
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import numpy as np
 import pytest
-import xxhash
-import zstandard
 
-from dataguard.cli.main import main
-from tests.architecture.test_startup import HEAVY, imported_after
+from dataguard import Run
+from dataguard.cli.demo.answers import DemoShard
+from dataguard.cli.demo.stage import NotAsTold, Stage
+from dataguard.cli.demo.trained import Told, _localised
+from dataguard.run.telemetry_reading import telemetry_of_lineage
 from tests.architecture.validation import validate
 
-
-def dataguard(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "dataguard", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+DEMO = [sys.executable, "-P", "-m", "dataguard", "demo"]
+PATIENCE_SECONDS = 900.0  # of a machine that does other things as well
 
 
-@pytest.fixture
-def answers_of(told, monkeypatch, capsys):
-    """JSON answers of a command in the demo's folder, asked in this process."""
-    monkeypatch.chdir(told[0])
-
-    def ask(*words: str) -> list[Any]:
-        capsys.readouterr()
-        code = main([*words, "--json"])
-        shown = capsys.readouterr()
-        assert code == 0, shown.err
-        return [json.loads(line) for line in shown.out.splitlines()]
-
-    return ask
+def demo(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DEMO, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def told(tmp_path_factory) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
     folder = tmp_path_factory.mktemp("demo") / "kept"
-    return folder, dataguard("demo", "--keep", str(folder), "--json", cwd=folder.parent)
+    yield folder, demo("--keep", str(folder), "--json", cwd=folder.parent)
+    for checkpoint in folder.glob("checkpoints/*.pt"):
+        checkpoint.unlink()
 
 
-def test_every_command_ends_as_it_should(told) -> None:
-    _, done = told
+def curve(folder: Path, attempt: int) -> dict[int, float]:
+    """Mean loss over ranks by step, from telemetry."""
+    rows = telemetry_of_lineage(Run.open(folder / "RUN"), attempt, names=["loss"])
+    rows = rows[rows["slot"] < 0]
+    return {int(step): float(rows["value"][rows["step"] == step].mean()) for step in np.unique(rows["step"])}
+
+
+def test_the_whole_story_comes_out_as_it_is_told(told) -> None:
+    folder, done = told
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["all_as_expected"] is True
-    ended = [(each["command"].split()[1], each["exit_code"]) for each in document["commands"]]
-    assert ended[0] == ("manifest", 3), "build finds the damage, and says so"
-    assert {code for _, code in ended[1:]} == {0}
-    shown = {"manifest", "rehearse", "inspect", "replay", "where", "seen", "skip", "quarantine", "log", "verify"}
-    assert {name for name, _ in ended} == shown
+    validate(document, "demo")
+    assert (document["story"], document["verdict"], document["all_as_expected"]) == ("poisoned", "bad_data", True)
+    names = [" ".join(each["command"].split()[:2]) for each in document["commands"]]
+    assert names == [
+        "dataguard manifest",
+        "dataguard audit",
+        "torchrun --standalone",
+        "dataguard triage",
+        "dataguard replay",
+        "dataguard skip",
+        "dataguard quarantine",
+        "python train.py",
+        "dataguard verify",
+        "dataguard report",
+    ]
+    assert {each["exit_code"] for each in document["commands"]} == {0}
     for each in document["commands"]:
         assert f"$ {each['command']}\n" in done.stderr
+    assert "ALERT at step" in done.stderr
+    assert (folder / "report.html").stat().st_size > 10_000
+    assert document["report"] == str(folder / "report.html")
 
 
-def test_the_damaged_shard_is_named(told) -> None:
-    _, done = told
-    first = done.stderr.partition("$ dataguard manifest show")[0].partition("$ dataguard manifest build")[2]
-    assert "code/part-3.jsonl.zst" in first
+def test_what_it_says_of_the_event_is_so(told) -> None:
+    folder, done = told
+    document = json.loads(done.stdout)
+    shard, event, losses = document["shard"], document["event"], document["losses"]
+    assert (event["shard"], event["rank"]) == (shard["shard"], shard["rank"])
+    assert shard["start"] <= event["peak"] < shard["stop"]
+    first, resumed = curve(folder, 1), curve(folder, 2)
+    peak = first[event["peak"]]
+    assert losses["peak"] == pytest.approx(peak)
+    assert peak == max(loss for step, loss in first.items() if step > 60)
+    assert losses["end"] < losses["before"] < peak - 0.5
+    assert losses["end"] == pytest.approx(np.median(list(resumed.values())[-losses["num_steps"] :]))
 
 
-def positions(document) -> list[int]:
-    return sorted(sample["position"] for each in document["microbatches"] for sample in each["samples"])
+def test_the_poison_is_not_delivered_again_and_one_rank_goes_on(told) -> None:
+    folder, done = told
+    shard = json.loads(done.stdout)["shard"]["shard"]
+    run = Run.open(folder / "RUN")
+    assert [run.begun(attempt).geometry.world_size for attempt in (1, 2)] == [2, 1]
+    words = ["where", "RUN", f"{shard}:0", "--json"]
+    where = subprocess.run(
+        [sys.executable, "-P", "-m", "dataguard", *words], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert '"live"' not in where.stdout, "what was quarantined is not on the lineage that goes on"
 
 
-def test_the_rewound_step_holds_the_batch_behind_the_skip(answers_of) -> None:
-    before = answers_of("replay", "RUN", "--step", "42", "--attempt", "1", "-o", "A")[0]
-    after = answers_of("replay", "RUN", "--step", "42", "-o", "B")[0]
-    assert (before["attempt"], before["status"]) == (1, "exact")
-    assert (after["attempt"], after["status"]) == (2, "exact")
-    assert positions(before) == list(range(42 * 16, 43 * 16))
-    assert positions(after) == list(range(47 * 16, 48 * 16))
-    assert [len(before["microbatches"]), len(after["microbatches"])] == [8, 8]
-    assert {each["rank"] for each in before["microbatches"]} == {0, 1, 2, 3}
-    assert {each["rank"] for each in after["microbatches"]} == {0, 1}
+def test_without_poison_there_is_no_incident(tmp_path) -> None:
+    done = demo("--clean", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    validate(document, "demo")
+    assert (document["story"], document["verdict"], document["event"]) == ("clean", "no_incident", None)
+    assert document["folder"] is None
+    assert document["report"] is None
+    assert document["losses"] is None
+    assert "ALERT" not in done.stderr
 
 
-def test_every_document_of_the_run_obeys_its_schema(told) -> None:
-    run = told[0] / "RUN"
-    events = sorted((run / "journal").glob("*.json"))
-    assert len(events) >= 5  # created, two attempts, a skip, a quarantine
-    for path in events:
-        validate(json.loads(path.read_bytes()), "journal-event")
-    plans = sorted((run / "plan").glob("*.json"))
-    assert plans
-    for path in plans:
-        validate(json.loads(path.read_bytes()), "plan")
-    frames = sorted(run.rglob("*.frames"))
-    assert frames
-    for path in frames:
-        text = path.read_bytes()[:4096].decode("ascii", "replace")
-        validate(json.JSONDecoder().raw_decode(text)[0], "frames-header")
-
-
-ANSWERS = [
-    ("inspect", ["inspect", "RUN", "--step", "17"]),
-    ("inspect", ["inspect", "RUN", "--step", "41:43"]),
-    ("inspect", ["inspect", "RUN", "--step", "42", "--attempt", "1", "--rank", "1"]),
-    ("inspect", ["inspect", "RUN", "--batch", "42"]),
-    ("replay", ["replay", "RUN", "--step", "17", "-o", "C"]),
-    ("where", ["where", "RUN", "docs/part-0.parquet:3"]),
-    ("seen", ["seen", "RUN", "--step", "17", "--rows", "SEEN.parquet"]),
-    ("log", ["log", "RUN"]),
-    ("verify", ["verify", "RUN"]),
-    ("manifest-show", ["manifest", "show", "M.parquet"]),
-    ("manifest-shard", ["manifest", "show", "M.parquet", "--shards"]),
-    ("manifest-verify", ["manifest", "verify", "M.parquet"]),
-    ("amended", ["skip", "RUN", "70:72", "--reason", "x", "--dry-run"]),
-    ("amended", ["quarantine", "RUN", "docs/part-0.parquet", "--reason", "x", "--dry-run"]),
-    ("amended", ["revoke", "RUN", "3", "--dry-run"]),
-    ("planned", ["plan", "M.parquet", "--seed", "7", "--global-batch", "16", "--step", "5"]),
-    (
-        "rehearse",
-        [
-            "rehearse",
-            "M.parquet",
-            "--run",
-            "OTHER",
-            "--seed",
-            "7",
-            "--global-batch",
-            "4",
-            "--world-size",
-            "1",
-            "--microbatch-size",
-            "4",
-            "--steps",
-            "3",
-        ],
-    ),
-    ("tidied", ["seal", "RUN"]),
-    ("tidied", ["compact", "RUN"]),
-]
-
-
-@pytest.mark.parametrize(("name", "words"), ANSWERS, ids=[" ".join(words) for _, words in ANSWERS])
-def test_every_answer_obeys_its_schema(answers_of, name, words) -> None:
-    answers = answers_of(*words)
-    assert answers
-    for each in answers:
-        validate(each, name)
+def answer(**changes: Any) -> dict[str, Any]:
+    """What triage is asked for, of an event in the shard that `planted` is."""
+    return {"localised": {"samples": [{"shard": "code/odd"}]}, **changes}
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("verdict", "shard", "rank", "peak", "what"),
     [
-        ["log", "RUN"],
-        ["inspect", "RUN", "--step", "17"],
-        ["where", "RUN", "docs/part-0.parquet:3"],
-        ["seen", "RUN", "--step", "17"],
+        ("inconclusive", "code/odd", 1, 14, "the verdict"),
+        ("bad_data", "code/other", 1, 14, "the shard that triage names"),
+        ("bad_data", None, 1, 14, "the shard that triage names"),
+        ("bad_data", "code/odd", None, 14, "the rank that triage names"),
+        ("bad_data", "code/odd", 1, 20, "the peak of the event"),
     ],
-    ids=" ".join,
 )
-def test_a_lookup_imports_neither_compiler_nor_engine(told, words) -> None:
-    names = imported_after(f"from dataguard.cli.main import main; assert main({words!r}) == 0", cwd=told[0])
-    assert names & HEAVY - {"numpy", "pyarrow", "fsspec"} - ({"polars"} if words[0] == "seen" else set()) == set()
+def test_what_is_found_otherwise_ends_the_story(tmp_path, capsys, verdict, shard, rank, peak, what) -> None:
+    from dataguard.cli.demo.answers import DemoEvent
+
+    planted = DemoShard(shard="code/odd", num_records=9, poisoned=True, rank=1, start=10, stop=20)
+    event = DemoEvent(
+        event_class="transient_spike", start=12, stop=30, peak=peak, size_nats=1.0, rank=rank, shard=shard
+    )
+    stage, told = Stage(tmp_path, to_stderr=True), Told(seed=7, shard=planted, event=event, verdict=verdict)
+    with pytest.raises(NotAsTold, match=what) as caught:
+        _localised(stage, answer(), told)
+    assert caught.value.exit_code == 1
+    assert [each.what for each in stage.checks if not each.as_expected] == [what]
 
 
-def texts_of(folder: Path, shard: str) -> list[str]:
-    """The records of a demo shard, read without dataguard."""
-    if shard.endswith(".parquet"):
-        return pq.read_table(folder / shard).column("text").to_pylist()
-    with zstandard.ZstdDecompressor().stream_reader((folder / shard).read_bytes()) as stream:
-        return [json.loads(line)["text"] for line in io.TextIOWrapper(stream, encoding="utf-8")]
+def test_no_event_ends_the_story(tmp_path) -> None:
+    planted = DemoShard(shard="code/odd", num_records=9, poisoned=True, rank=1, start=10, stop=20)
+    with pytest.raises(NotAsTold, match="finds no event"):
+        _localised(Stage(tmp_path, to_stderr=True), answer(), Told(seed=7, shard=planted, verdict="no_incident"))
 
 
-def test_what_was_fed_is_what_stands_in_the_shards(told, answers_of) -> None:
-    folder, _ = told
-    document = answers_of("replay", "RUN", "--step", "17", "-o", "D")[0]
-    samples = [sample for each in document["microbatches"] for sample in each["samples"]]
-    assert len(samples) == 16
-    assert len({(sample["shard"], sample["row"]) for sample in samples}) == 16
-    for sample in samples:
-        assert (sample["status"], sample["delivered"]) == ("exact", None)
-        text = texts_of(folder, sample["shard"])[sample["row"]].encode()
-        assert sample["length"] == len(text)
-        assert xxhash.xxh3_128_hexdigest(text).startswith(sample["digest"][:16])
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of the processes that work in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve() == folder and os.getpid() != int(process.name):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
 
 
-def test_nothing_of_the_quarantined_shard_is_delivered_any_more(told, answers_of) -> None:
-    _, done = told
-    shard = done.stderr.partition("$ dataguard quarantine RUN ")[2].split()[0]
-    replayed = [answers_of("replay", "RUN", "--step", str(step), "-o", f"E{step}")[0] for step in (36, 46, 56)]
-    samples = [sample for document in replayed for each in document["microbatches"] for sample in each["samples"]]
-    planned = [sample for sample in samples if sample["shard"] == shard]
-    assert planned, "three steps of 16 samples from seven shards hold the shard somewhere"
-    assert {sample["status"] for sample in planned} == {"withheld"}
-
-
-def test_a_folder_in_use_is_left_alone(tmp_path) -> None:
-    mine = tmp_path / "mine.txt"
-    mine.write_text("mine")
-    done = dataguard("demo", "--keep", str(tmp_path), cwd=tmp_path)
-    assert done.returncode == 2
-    assert "is not empty" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="this system does not say who works where")
+def test_an_interrupted_demo_leaves_no_process_and_says_what_is_kept(tmp_path) -> None:
+    folder = (tmp_path / "kept").resolve()
+    process = subprocess.Popen(
+        [*DEMO, "--clean", "--keep", str(folder)],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if "20 steps are done" in line:
+                break
+        assert any("train.py" in each for each in processes_in(folder))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "error: interrupted" in said
+    assert f"what was made until then is kept in {folder}" in said
+    assert (folder / "RUN" / "journal").is_dir()
+    assert processes_in(folder) == []

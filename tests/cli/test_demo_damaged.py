@@ -1,4 +1,4 @@
-"""The demo's corpus: real text, laid out as data is, with one shard cut short."""
+"""The corpus of the demo without training: real text, laid out as data is, with one shard cut short."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dataguard.cli.demo_corpus import write_demo_corpus
+from dataguard.cli.demo.damaged import write_damaged_corpus
 from dataguard.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    return folder, write_demo_corpus(folder)
+    return folder, write_damaged_corpus(folder)
 
 
 def test_code_is_one_record_a_source_file(written) -> None:
@@ -59,14 +59,14 @@ def test_one_shard_is_damaged_and_no_other(written) -> None:
 
 def test_the_same_python_writes_the_same_bytes(written, tmp_path) -> None:
     folder, corpus = written
-    assert write_demo_corpus(tmp_path) == corpus
+    assert write_damaged_corpus(tmp_path) == corpus
     for path in folder.rglob("part-*"):
         assert (tmp_path / path.relative_to(folder)).read_bytes() == path.read_bytes()
 
 
 def test_a_python_without_sources_is_told(tmp_path) -> None:
     with pytest.raises(InputError, match="standard library"):
-        write_demo_corpus(tmp_path, library=tmp_path)
+        write_damaged_corpus(tmp_path, library=tmp_path)
 
 
 def test_what_is_no_text_is_left_out(tmp_path) -> None:
@@ -76,5 +76,5 @@ def test_what_is_no_text_is_left_out(tmp_path) -> None:
         (library / f"m{number:02}.py").write_text(f'"""{"What module number " * 3}{number} is for."""\n')
     (library / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe9'\n")
     (library / "empty.py").touch()
-    corpus = write_demo_corpus(tmp_path, library=library)
+    corpus = write_damaged_corpus(tmp_path, library=library)
     assert (corpus.num_files, corpus.num_strings) == (50, 50)

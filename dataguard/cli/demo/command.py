@@ -1,0 +1,132 @@
+"""``dataguard demo``: what does the whole story look like on this machine?
+
+1. Text that the machine has anyway becomes shards in a folder, one of them not what it should be.
+2. Each command of the story runs as a process of its own, as a person would type it, and answers for itself.
+3. Exit codes and what was found are compared with what the story promises; where it went otherwise, the demo says what
+   was found instead and ends with 1.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from dataguard.cli import output
+from dataguard.cli.demo.answers import DemoAnswer
+from dataguard.cli.demo.stage import NotAsTold, Stage
+from dataguard.cli.demo.trained import PAGE, TRAINER, Told, tell_trained
+from dataguard.cli.interrupts import going_on
+from dataguard.cli.options import PATH, json_option
+from dataguard.errors import UsageError
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.option("--keep", "kept", type=PATH, help="Do it in this new or empty folder, and leave everything there.")
+@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="What the order is drawn from.")
+@click.option("--fast", is_flag=True, help="Without training, and without torch: a rehearsed run, in seconds.")
+@click.option("--clean", is_flag=True, help="Train without the poison: nothing is to be found.")
+@json_option
+def demo(kept: Path | None, seed: int, fast: bool, clean: bool, as_json: bool) -> None:
+    """Show the whole story on this machine, in about a minute.
+
+    Makes a corpus of real text (Python's own library) with a poisoned shard, audits it, trains a small transformer on
+    two ranks until the loss spikes, finds rank, shard and records, replays the batch, skips and quarantines, resumes on
+    one rank, verifies, and writes a report. Ends with 1 where anything is not as it is told. No network is used.
+
+    Examples: dataguard demo; dataguard demo --keep DEMO; dataguard demo --fast
+    """
+    began = time.monotonic()
+    if fast and clean:
+        raise UsageError("--clean trains, and --fast does not", todo="leave one of them out")
+    if not fast:
+        _require_torch()
+    told = Told(seed=seed)
+    failure: NotAsTold | None = None
+    with _folder(kept) as folder, going_on(_again(kept), found=_left(kept)):
+        stage = Stage(folder, to_stderr=as_json)
+        try:
+            _tell(stage, told, fast=fast, clean=clean)
+        except NotAsTold as error:
+            failure = error
+    document = DemoAnswer(
+        story="fast" if fast else "clean" if clean else "poisoned",
+        seed=told.seed,
+        folder=None if kept is None else str(kept),
+        report=None if kept is None or not told.has_page else str(kept / PAGE),
+        commands=tuple(stage.commands),
+        checks=tuple(stage.checks),
+        shard=told.shard,
+        event=told.event,
+        verdict=told.verdict,
+        losses=told.losses,
+        all_as_expected=failure is None,
+        seconds=round(time.monotonic() - began, 3),
+    )
+    output.answer(document, _render, json=as_json)
+    if failure is not None:
+        raise failure
+
+
+def _tell(stage: Stage, told: Told, *, fast: bool, clean: bool) -> None:
+    """One of the stories."""
+    if fast:
+        from dataguard.cli.demo.damaged import write_damaged_corpus
+        from dataguard.cli.demo.rehearsed import tell_rehearsed
+
+        tell_rehearsed(stage, write_damaged_corpus(stage.folder), told.seed)
+        return
+    from dataguard.cli.demo.poisoned import write_trained_corpus
+
+    shutil.copyfile(Path(__file__).parent / "files" / TRAINER, stage.folder / TRAINER)
+    tell_trained(stage, write_trained_corpus(stage.folder, poisoned=not clean), told)
+
+
+def _require_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "the demo trains, and PyTorch is not installed here",
+            todo="pip install 'dataguard[torch]', or see the story without training: dataguard demo --fast",
+        )
+
+
+def _render(document: DemoAnswer) -> list[str]:
+    right = sum(each.exit_code == each.expected_exit_code for each in document.commands)
+    lines = [f"{right} of {len(document.commands)} commands ended as they should, in {document.seconds:.0f} s."]
+    if document.checks:
+        held = sum(each.as_expected for each in document.checks)
+        lines.append(f"{held} of {len(document.checks)} things that were to come out came out.")
+    if document.report is not None:
+        lines.append(f"Look at {document.report} in a browser.")
+    if document.folder:
+        return [*lines, f"Everything was kept in {document.folder}."]
+    page = "with its page " if any("report" in each.command for each in document.commands) else ""
+    return [*lines, f"Everything was removed again {page}(--keep DIR keeps it)."]
+
+
+def _left(kept: Path | None) -> str:
+    return "nothing is kept" if kept is None else f"what was made until then is kept in {kept}"
+
+
+def _again(kept: Path | None) -> str:
+    return "dataguard demo begins again" + ("" if kept is None else ", in another folder: --keep DIR")
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is None:
+        with TemporaryDirectory(prefix="dataguard-demo-") as made:
+            yield Path(made).resolve()
+        return
+    kept.mkdir(parents=True, exist_ok=True)
+    if any(kept.iterdir()):
+        raise UsageError(f"{kept} is not empty", allowed="a new or an empty folder", todo="give another one to --keep")
+    yield kept.resolve()
