@@ -84,8 +84,9 @@ def sources(ctx: click.Context, param: click.Parameter, incomplete: str) -> Item
 
 
 def records(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Names of shards, by folder where there are many; what stands behind the last ``:`` is typed."""
-    names = {manifest.shard_name(shard) for manifest in _manifests(ctx) for shard in range(len(manifest.shards))}
+    """Names of shards, by folder where there are many; with a ``:`` where a row has to follow, which is typed."""
+    sign = ":" if param.make_metavar(ctx) == "SHARD:ROW" else ""
+    names = {manifest.shard_name(shard) + sign for manifest in _manifests(ctx) for shard in range(len(manifest.shards))}
     fitting = sorted(name for name in names if name.startswith(incomplete))
     if len(fitting) > _MOST_SHARDS:
         fitting = sorted({f"{incomplete}{name[len(incomplete) :].partition('/')[0]}/" for name in fitting})

@@ -72,7 +72,7 @@ def test_commands_and_options() -> None:
         ("replay RUN --root web=da", ["<file>"]),
         ("manifest verify M.parquet --root ", ["code=", "web="]),
         ("rehearse --run RUN --weight c", ["code="]),
-        ("where RUN c", ["code/a.jsonl"]),
+        ("where RUN c", ["code/a.jsonl:"]),
         ("quarantine RUN ", ["code/a.jsonl", "web/a.jsonl"]),
         ("quarantine NOWHERE ", []),
         ("revoke RUN ", ["3"]),
@@ -135,7 +135,7 @@ def test_bash(folder) -> None:
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "complete -o nosort -F _dataguard_completion dataguard",
-        *("inspect|", "inspect|", "1|2|", "web=|", "web/a.jsonl|", "gopher|"),
+        *("inspect|", "inspect|", "1|2|", "web=|", "web/a.jsonl:|", "gopher|"),
     ]
 
 
