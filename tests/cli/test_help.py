@@ -15,7 +15,6 @@ from tests.architecture.tree import TOP
 from tests.support.typed import every_command, parse
 
 COMMANDS = dict(every_command())
-COMING = {"demo"}  # is being told anew
 WIDTH = 80
 SIGNS = {"N": "3", "EVENT": "3", "START:STOP": "40:45", "SHARD:ROW": "web/a.jsonl:17", "TEXT": "words", "...": ""}
 
@@ -35,7 +34,7 @@ def block(help_text: str) -> list[str]:
     return lines[start : lines.index("", start)]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in COMING])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_a_help_can_be_typed(name, capsys) -> None:
     lines = block(shown(name, capsys))
     examples = "\n".join(lines).replace("\\\n", " ").splitlines()
