@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dataguard.report.run.facts import Curve
 from dataguard.report.run.logged import FIRST, Logged, Series
 
-__all__ = ["MOST_COLUMNS", "MOST_CURVES", "curves_of", "rounded"]
+__all__ = ["MOST_COLUMNS", "MOST_CURVES", "columns_of", "curves_of", "ranks_first", "rounded"]
 
 MOST_COLUMNS = 2_000
 _MOST_OWN_COLUMNS = 1_000

@@ -11,7 +11,7 @@ from dataguard.run.journal import JournalRead
 from dataguard.run.reached import reached
 from dataguard.run.run import Run
 
-__all__ = ["Lineage", "Owned", "lineage_of"]
+__all__ = ["Lineage", "Owned", "lineage_of", "require_step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Lineage:
     leaf: int | None
     """None where no attempt has begun."""
     owned: tuple[Owned, ...]
-    """In order, those without a step left out of nothing: an attempt that delivered none has an empty range."""
+    """In order; one that delivered nothing has an empty range."""
     complete: dict[int, int]
     """One past the last complete step of every attempt."""
     notes: list[str] = field(default_factory=list)

@@ -78,6 +78,9 @@ def read_previews(
                         previews.append(_preview(one))
                         num_bytes += sum(len(text) + 20 for _, _, text in previews[-1].parts) + 100
                     places[key] = rows[row]
+        problems = [each.problem for each in previews if each.problem is not None and not each.parts]
+        if problems:
+            lineage.notes.append(f"{len(problems):,} of {len(previews):,} records cannot be shown: {problems[0]}")
     finally:
         for opened in lookers.values():
             if opened is not None:

@@ -19,7 +19,7 @@ from dataguard.run.index import merge
 from dataguard.run.sources import Notes, Sources, covered_steps
 from dataguard.triage.choosing import SERIOUS
 
-__all__ = ["MOST_HEATS", "MOST_STEPS", "Window", "records_of", "windows_of"]
+__all__ = ["MOST_HEATS", "MOST_STEPS", "Window", "records_of", "tell", "windows_of"]
 
 MOST_HEATS = 4
 """Heat maps of a page."""

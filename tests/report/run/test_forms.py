@@ -301,6 +301,9 @@ def test_data_that_is_gone_costs_the_previews_alone(made: Path, tmp_path: Path) 
     (tmp_path / "moved/web/a.jsonl").unlink()
     gone = gather_run(run, step=20, roots=roots)
     assert gone.damage == ()
+    num = len(gone.facts.previews)
+    assert any(note.startswith(f"{num} of {num} records cannot be shown: ") for note in gone.facts.notes)
+    assert not any("cannot be shown" in note for note in here.facts.notes)
     assert all(preview.problem and not preview.parts for preview in gone.facts.previews)
     assert [cell.num_samples for cell in gone.facts.heats[0].cells] == [
         cell.num_samples for cell in here.facts.heats[0].cells
