@@ -176,7 +176,7 @@ def test_the_keyboard_alone_reaches_a_sample(watched: Watched) -> None:
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(where) == [row - 1, column - 1]
-    assert "rank 2, step 1,202: loss, nats" in box.locator(".readout").inner_text()
+    assert "rank 2, step 1,202, loss, nats: " in box.locator(".readout").inner_text()
     page.keyboard.press("Home")
     assert page.evaluate(where) == [row - 1, 1]
     page.keyboard.press("Control+End")
@@ -207,7 +207,8 @@ def test_other_maps_signals_and_the_journal(watched: Watched) -> None:
     other = page.locator(".map").nth(1)
     assert other.locator("table").is_hidden()
     other.locator("summary").click()
-    other.locator("td.out").or_(other.locator("td.qn")).first.click()
+    assert other.locator("td[tabindex='0']").get_attribute("class") == "q9 out"
+    other.locator("td.qn").click()
     assert other.locator(".opened h4").is_visible()
     page.get_by_role("button", name="<i>odd</i>").click()
     assert page.locator("#signal-definition").inner_text() == "<i>odd</i>, x"

@@ -24,6 +24,7 @@ from dataguard.triage.answers import TriageAnswer
 from tests.report.audit.making import Read
 from tests.report.run.fed import PEAK, RULE, SCRIPT, SHARD, SOURCE, curve
 from tests.report.run.making import empty, large, quiet, whole
+from tests.report.run.triaged import EVENTS
 
 CONTROLS = "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]"
 
@@ -221,6 +222,13 @@ def test_who_was_not_looked_at_is_not_known() -> None:
     unknown = msgspec.structs.replace(bare, pattern=RankPattern.UNKNOWN, data=Told.UNKNOWN)
     assert told(unknown)["rank"] == "not known"
     assert told(unknown)["shard"] == "not known"
+
+
+def test_a_fault_has_no_size_and_says_what_it_is() -> None:
+    answer = answer_of(whole())
+    for shown, value in ((EVENTS[1], "NaN or infinite"), (EVENTS[2], "attention_logit_max/<b>blocks.3</b>")):
+        made = msgspec.structs.replace(whole(), triage=msgspec.structs.replace(answer, event=shown))
+        assert value in {fact.value for fact in head_of(made).facts}
 
 
 def test_commands_that_do_the_same_are_copied_at_once() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dataguard.core.evidence import RankPattern, Told, Verdict
+from dataguard.core.spikes import EventClass
 from dataguard.report.html import told
 from dataguard.report.run.drawing.numbers import steps_text
 from dataguard.report.run.facts import RunFacts
@@ -31,6 +32,7 @@ _TITLES = {
     Verdict.INCONCLUSIVE: ("Inconclusive", "flag"),
 }
 _SETTLED = (Verdict.NO_INCIDENT, Verdict.PLANNED_CHANGE)
+_SIZELESS = {EventClass.HARD_FAULT: "NaN or infinite", EventClass.STALL: "no row arrives"}
 _FEW = 4
 
 
@@ -114,7 +116,9 @@ def _facts(answer: TriageAnswer, event: EventShown) -> list[Fact]:
         sizes.append(f"gradient norm x {event.grad_norm_ratio:.3g}")
     if event.aftermath_nats is not None:
         sizes.append(f"aftermath {event.aftermath_nats:+.3g} nats")
-    size = f"{event.size_nats:+.3g} nats" if event.size_nats is not None else "not known"
+    size = (
+        f"{event.size_nats:+.3g} nats" if event.size_nats is not None else _SIZELESS.get(event.event_class, "not known")
+    )
     found = [
         Fact(what="event", value=what, more="it goes on at the end of the log" if event.is_open else ""),
         Fact(
@@ -123,7 +127,7 @@ def _facts(answer: TriageAnswer, event: EventShown) -> list[Fact]:
             more=f"peak {event.peak:,}" + (f", onset {event.onset:,}" if event.onset is not None else ""),
         ),
     ]
-    if event.signal != "loss":
+    if event.signal != "loss" and event.event_class not in _SIZELESS:
         found.append(Fact(what="seen in", value=event.signal, more=", ".join(sizes), is_name=True))
     else:
         found.append(Fact(what="size", value=size, more=", ".join(sizes)))

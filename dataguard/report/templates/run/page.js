@@ -274,7 +274,7 @@
       const measure = map.measures[Number(chooser.value)];
       const cell = cells.get(rank * map.steps.length + step);
       const odd = cell ? cell[5].filter((sample) => sample[8]).length : 0;
-      const parts = [`rank ${map.ranks[rank]}, step ${count(map.steps[step])}: ${measure.title} ${worded(measure, rank, step)}`];
+      const parts = [`rank ${map.ranks[rank]}, step ${count(map.steps[step])}, ${measure.title}: ${worded(measure, rank, step)}`];
       if (cell) parts.push(`${count(cell[3])} samples, attempt ${cell[2]}`); else parts.push("nothing was recorded");
       if (odd) parts.push(`${count(odd)} stand out`);
       readout.textContent = parts.join(" · ");
@@ -353,9 +353,10 @@
     opened.setAttribute("role", "region");
     opened.setAttribute("aria-label", "What the rank was fed");
     chooser.addEventListener("change", shade);
-    const odd = table.querySelector("tbody .out");
     const peak = table.querySelector("thead .peak");
-    go(...(odd ? placeOf(odd) : [0, peak ? peak.cellIndex - 1 : 0]), false);
+    const column = peak ? peak.cellIndex - 1 : 0;
+    const odd = table.querySelector("tbody .out") ?? rows.map((row) => row.cells[column + 1]).find((cell) => cell.classList.contains("qn"));
+    go(...(odd ? placeOf(odd) : [0, column]), false);
     const show = () => {  // what stands out is in sight from the beginning, also on a phone
       const frame = table.parentElement;
       const cell = at(...current);
