@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.torch.monitoring.decision import RankOutlier
 
 __all__ = ["NUM_PAST", "NUM_RECENT", "PERSISTENT_Z", "RankWatch"]
@@ -40,7 +41,6 @@ QUIET_Z = 3.0
 """One rank alone shows an event where no other one lies beyond this."""
 _ROUNDING = 1e-4
 _ENOUGH_STEPS = 8
-_MAD_TO_SIGMA = 1.4826
 
 Floats = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ class RankWatch:
         count = int(np.isfinite(distances).sum())
         if count < ENOUGH_RANKS // 2:
             return float("nan")
-        own = _MAD_TO_SIGMA * _median(np.abs(distances)) * count / (count - 0.8)  # Croux and Rousseeuw, 1992
+        own = MAD_TO_SIGMA * _median(np.abs(distances)) * count / (count - 0.8)  # Croux and Rousseeuw, 1992
         self._spreads.push(np.array([own]))
         if len(self._spreads) < _ENOUGH_STEPS:
             return float("nan")
@@ -193,7 +193,7 @@ class RankWatch:
             return np.full(self.world_size, np.nan)
         past = self._past_distances.rows()
         middle = _medians(past)
-        spread = _MAD_TO_SIGMA * _medians(np.abs(past - middle))
+        spread = MAD_TO_SIGMA * _medians(np.abs(past - middle))
         return (distances - middle) / np.maximum(spread, self._rounding(compared))
 
     def _rounding(self, compared: Floats) -> float:
