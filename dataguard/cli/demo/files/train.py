@@ -1,7 +1,7 @@
 """Train a small transformer over bytes on the corpus beside this file, with every batch on record.
 
     torchrun --standalone --nproc-per-node 2 train.py RUN --seed 7 --steps 200
-    python train.py RUN --steps 220 --resume checkpoints/step-120.pt
+    python train.py RUN --steps 240 --resume checkpoints/step-120.pt
     dataguard triage RUN --experiment train
 
 The detector judges each step while it trains: events are printed, and all that it finds goes to alerts.jsonl. `load`
