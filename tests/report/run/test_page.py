@@ -241,6 +241,17 @@ def test_commands_that_do_the_same_are_copied_at_once() -> None:
     assert typed.commands == tuple(row.text for row in rows)
 
 
+def test_what_is_skipped_already_is_not_asked_for_again() -> None:
+    answer = answer_of(whole())
+    assert answer.response.skip is not None
+    skip = msgspec.structs.replace(answer.response.skip, by_event=(28,), num_samples_new=0)
+    response = msgspec.structs.replace(answer.response, skip=skip, commands=answer.response.commands[1:])
+    made = msgspec.structs.replace(whole(), triage=msgspec.structs.replace(answer, response=response))
+    texts = [each.text for each in head_of(made).typed]
+    assert texts[1] == "steps 1,190:1,212 (positions 38,240:38,944) are skipped already, by event 28"
+    assert not [text for text in texts if text.startswith("skip ")]
+
+
 def test_a_command_that_cannot_be_typed_as_shown_is_not_copied() -> None:
     answer = answer_of(whole())
     bad = msgspec.structs.replace(answer.response.commands[0], text="dataguard skip 'a\x1bb' 1:2", why="odd")

@@ -15,7 +15,7 @@ from dataguard.report.run.drawing.numbers import steps_text
 from dataguard.report.run.facts import RunFacts
 from dataguard.triage.answers import EventShown, TriageAnswer
 from dataguard.triage.localise import Localised, LocalisedRank
-from dataguard.triage.respond import Response
+from dataguard.triage.respond import Command, Response
 from dataguard.triage.respond.answers import SkipAdvice
 
 __all__ = ["Fact", "Head", "Typed", "head_of"]
@@ -167,14 +167,16 @@ def _shard(localised: Localised | None) -> Fact:
     return Fact(what="shard", value="not known")
 
 
+def _is_skip(command: Command) -> bool:
+    return command.argv[:2] == ("dataguard", "skip")
+
+
 def _skip(skip: SkipAdvice) -> str:
+    where = f"{steps_text(*skip.steps)} (positions {skip.positions[0]:,}:{skip.positions[1]:,})"
+    if skip.by_event:
+        return f"{where} are skipped already, by event {', '.join(map(str, skip.by_event))}"
     share = "" if skip.share_of_pass is None else f", {told(skip.share_of_pass)} of one pass"
-    by = f"; skipped already by event {', '.join(map(str, skip.by_event))}" if skip.by_event else ""
-    positions = f"{skip.positions[0]:,}:{skip.positions[1]:,}"
-    return (
-        f"skip {steps_text(*skip.steps)} (positions {positions}): {skip.num_samples_new:,} samples{share}; "
-        f"{skip.lead_reason}{by}"
-    )
+    return f"skip {where}: {skip.num_samples_new:,} samples{share}; {skip.lead_reason}"
 
 
 def _listed(ranks: list[LocalisedRank]) -> str:
@@ -198,16 +200,17 @@ def _typed(answer: TriageAnswer) -> list[Typed]:
     if response.resume is not None:
         typed.append(Typed(text=response.resume.text))
     skips = "" if response.skip is None else _skip(response.skip)
+    if skips and not any(_is_skip(command) for command in response.commands):
+        typed.append(Typed(text=skips))
+        skips = ""
     for command in response.commands:
-        is_skip = bool(skips) and command.argv[:2] == ("dataguard", "skip")
+        is_skip = bool(skips) and _is_skip(command)
         text = skips if is_skip else command.why
         skips = "" if is_skip else skips
         if typed and typed[-1].commands and typed[-1].text == text:  # of ten rows to quarantine one copies all at once
             typed[-1] = Typed(text=text, commands=(*typed[-1].commands, command.text))
         else:
             typed.append(Typed(text=text, commands=(command.text,)))
-    if skips:
-        typed.append(Typed(text=skips))
     typed += [Typed(text=f"change {each.what}: {each.to} ({each.reason})") for each in response.configuration]
     typed += [Typed(text=f"take {host} out of the job") for host in response.fence]
     following = diagnosis.next_check

@@ -27,7 +27,7 @@
   const LANE = 19, PANEL = 190, GAP = 26, TOP = 22, BOTTOM = 34;
   const MOST_ATTEMPTS = 8;
   const first = data.steps ? data.steps[0] : Math.min(...data.attempts.map((each) => each.begins), ...data.curves.map((each) => each.steps[0] ?? 0));
-  const last = Math.max(first + 1, data.steps ? data.steps[1] : 0, ...data.curves.map((each) => each.steps[each.steps.length - 1] ?? 0));
+  const last = Math.max(first + 1, data.steps ? data.steps[1] : 0, ...data.attempts.map((each) => each.ends ?? each.begins), ...data.curves.map((each) => each.steps[each.steps.length - 1] ?? 0));
   const whole = [first - (last - first) * 0.01, last + (last - first) * 0.01];
 
   const columns = (curve) => {
@@ -355,7 +355,8 @@
     chooser.addEventListener("change", shade);
     const peak = table.querySelector("thead .peak");
     const column = peak ? peak.cellIndex - 1 : 0;
-    const odd = table.querySelector("tbody .out") ?? rows.map((row) => row.cells[column + 1]).find((cell) => cell.classList.contains("qn"));
+    const atPeak = (name) => rows.map((row) => row.cells[column + 1]).find((cell) => cell.classList.contains(name));
+    const odd = atPeak("out") ?? table.querySelector("tbody .out") ?? atPeak("qn");
     go(...(odd ? placeOf(odd) : [0, column]), false);
     const show = () => {  // what stands out is in sight from the beginning, also on a phone
       const frame = table.parentElement;
