@@ -22,17 +22,17 @@ MOST_CURVES = 24
 DIGITS = 6
 
 
-def curves_of(logged: Logged, *, first_label: int, notes: list[str]) -> tuple[Curve, ...]:
+def curves_of(logged: Logged, *, first_label: int, limits: list[str]) -> tuple[Curve, ...]:
     """Curves over all ranks, loss and gradient norm first, then those of single ranks; steps in the trainer's labels.
 
     Parameters
     ----------
-    notes
+    limits
         What is left out is added.
     """
     names = [name for name in FIRST if name in logged.over] + [name for name in logged.over if name not in FIRST]
     if logged.num_names > len(names[:MOST_CURVES]):
-        notes.append(
+        limits.append(
             f"{logged.num_names:,} names were logged; {MOST_CURVES} of them are drawn: dataguard telemetry shows others"
         )
     curves = [_curve(name, None, logged.over[name], MOST_COLUMNS, first_label) for name in names[:MOST_CURVES]]

@@ -264,3 +264,5 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Events of the journal: more than are listed where it is very long; the newest are."""
     notes: tuple[str, ...]
     """What could not be read or is not whole, and why."""
+    limits: tuple[str, ...]
+    """What the page leaves out, and what a healthy run of this kind cannot tell."""

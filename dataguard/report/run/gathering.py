@@ -122,7 +122,7 @@ def gather_run(
         num_steps_delivered=delivered.num_steps,
         num_samples=delivered.num_samples,
         policy=None if lineage.leaf is None else run.begun(lineage.leaf, lineage.read).policy_name or None,
-        curves=curves_of(logged, first_label=run.first_label, notes=lineage.notes),
+        curves=curves_of(logged, first_label=run.first_label, limits=lineage.limits),
         events=tuple(event_mark(each) for each in known.events),
         skips=or_nothing(lineage, "skips", lambda: skip_marks(lineage), ()),
         attempts=or_nothing(lineage, "attempts", lambda: attempt_marks(lineage), ()),
@@ -137,6 +137,7 @@ def gather_run(
         journal=journal[-_MOST_JOURNAL:],
         num_journal=len(lineage.read.entries),
         notes=tuple(dict.fromkeys([*lineage.damage, *lineage.notes])),
+        limits=tuple(lineage.limits),
     )
     return GatheredRun(facts=facts, damage=tuple(dict.fromkeys(lineage.damage)))
 

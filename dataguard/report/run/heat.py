@@ -42,7 +42,7 @@ def table_of(rows: NDArray[np.void], steps: NDArray[np.int64], ranks: NDArray[np
 
 
 def logged_measures(
-    rows: NDArray[np.void], steps: NDArray[np.int64], ranks: NDArray[np.int64], notes: list[str]
+    rows: NDArray[np.void], steps: NDArray[np.int64], ranks: NDArray[np.int64], limits: list[str]
 ) -> list[Measure]:
     """Measures of what ranks logged.
 
@@ -50,12 +50,12 @@ def logged_measures(
     ----------
     rows
         TELEMETRY_ROW of these steps, of all ranks, each value once.
-    notes
+    limits
         What cannot be told of single ranks is added.
     """
     inside = rows[np.isin(rows["step"], steps)]
     whole, of_samples = inside[inside["slot"] < 0], inside[(inside["slot"] >= 0) & (inside["name"] == _LOSS)]
-    measures = [*_losses(whole[whole["name"] == _LOSS], of_samples, steps, ranks, notes)]
+    measures = [*_losses(whole[whole["name"] == _LOSS], of_samples, steps, ranks, limits)]
     norm = whole[(whole["name"] == _NORM) | np.char.startswith(whole["name"], _NORM + b"/")]
     if len(norm):
         measures.append(_norm(norm, steps, ranks))
@@ -63,7 +63,7 @@ def logged_measures(
     others.sort(key=lambda name: name != b"grad_norm")
     for name in others:
         if len(measures) == MOST_MEASURES:
-            notes.append(f"ranks logged more than {MOST_MEASURES} numbers each; no more are in the heat maps")
+            limits.append(f"ranks logged more than {MOST_MEASURES} numbers each; no more are in the heat maps")
             break
         mine = whole[whole["name"] == name]
         if _differs(mine):
@@ -77,7 +77,7 @@ def _losses(
     of_samples: NDArray[np.void],
     steps: NDArray[np.int64],
     ranks: NDArray[np.int64],
-    notes: list[str],
+    limits: list[str],
 ) -> list[Measure]:
     measures = []
     is_own = len(whole) > 0 and not _is_reduced(whole)
@@ -95,7 +95,7 @@ def _losses(
             measures.append(_measure("loss", "loss of the rank: mean of its samples, nats", mean, steps, ranks))
         measures.append(_measure("sample_loss", "highest loss of a sample, nats", most, steps, ranks))
     elif len(whole) and not is_own:
-        notes.append("all ranks logged one and the same loss, reduced over them: of a single rank it says nothing")
+        limits.append("all ranks logged one and the same loss, reduced over them: of a single rank it says nothing")
         measures.append(_measure("loss_reduced", "loss, reduced over all ranks, nats", whole, steps, ranks))
     return measures
 

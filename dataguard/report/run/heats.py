@@ -77,8 +77,8 @@ def draw_heat(
     records = merge([part for _, part in parts])
     steps = np.unique(np.concatenate([records["step"].astype(np.int64), rows["step"].astype(np.int64)]))
     places = np.array(ranks, np.int64)
-    notes: list[str] = []
-    measures = logged_measures(rows, steps, places, notes)
+    limits: list[str] = []
+    measures = logged_measures(rows, steps, places, limits)
     measures += recorded_measures(
         records,
         steps,
@@ -88,7 +88,7 @@ def draw_heat(
     )
     localised = known.localised if is_chosen else None
     listed = list_samples(lineage, parts, rows, localised, peak=window.peak, most=most)
-    lineage.notes.extend(note for note in notes if note not in lineage.notes)
+    lineage.limits.extend(limit for limit in limits if limit not in lineage.limits)
     return DrawnHeat(
         window=window,
         steps=steps,

@@ -40,7 +40,9 @@ class Lineage:
     complete: dict[int, int]
     """One past the last complete step of every attempt."""
     notes: list[str] = field(default_factory=list)
-    """What is said of the page; grows."""
+    """What could not be read or is not whole; grows."""
+    limits: list[str] = field(default_factory=list)
+    """What the page leaves out, and what a healthy run cannot tell; grows."""
     damage: list[str] = field(default_factory=list)
     """What cannot be trusted; grows."""
 

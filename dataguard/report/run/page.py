@@ -27,7 +27,7 @@ def page_of_run(facts: RunFacts) -> bytes:
         What is on it; see `facts_of_run`.
 
     >>> from dataguard.report.run.facts import RunFacts
-    >>> rows = "curves events skips attempts checkpoints heats previews signals withheld mixture journal notes"
+    >>> rows = "curves events skips attempts checkpoints heats previews signals withheld mixture journal notes limits"
     >>> facts = RunFacts(
     ...     run="a", run_id="1", attempt=None, steps=None, num_steps_delivered=0, num_samples=0, policy=None,
     ...     triage=None, num_journal=0, mixture_steps=(), **dict.fromkeys(rows.split(), ()),

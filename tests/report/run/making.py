@@ -117,6 +117,7 @@ def whole() -> RunFacts:
         journal=journal(),
         num_journal=120,
         notes=(f"web/part-003.jsonl cannot be read: {SCRIPT}", f"telemetry of rank 7 ends early {TERMINAL}"),
+        limits=(f"93 names were logged; 24 of them are drawn {SCRIPT}",),
     )  # fmt: skip
 
 
@@ -125,7 +126,7 @@ def empty() -> RunFacts:
     return RunFacts(
         run="b", run_id="1", attempt=None, steps=None, num_steps_delivered=0, num_samples=0, policy=None, curves=(),
         events=(), skips=(), attempts=(), checkpoints=(), heats=(), previews=(), signals=(), withheld=(), mixture=(),
-        mixture_steps=(), triage=None, journal=journal(1), num_journal=1, notes=(),
+        mixture_steps=(), triage=None, journal=journal(1), num_journal=1, notes=(), limits=(),
     )  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def test_a_loss_that_was_reduced_is_called_so(made: Path, tmp_path: Path) -> Non
     names = [measure.name for measure in facts.heats[0].measures]
     assert "loss_reduced" in names
     assert "loss" not in names
-    assert any("reduced over them" in note for note in facts.notes)
+    assert any("reduced over them" in limit for limit in facts.limits)
     with_samples = walk(tmp_path / "other", corpus, num_ranks=2, steps=10)
     with_samples.log(reduced=True)
     facts, _ = facts_of(with_samples.run.path, step=5)

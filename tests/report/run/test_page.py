@@ -71,6 +71,9 @@ def test_the_head_says_who_is_to_blame_and_what_to_type(facts: RunFacts, content
     assert len(copied) >= len(answer.response.commands) + 1, "and the next check"
     for note in facts.notes:
         assert visible(note) in head, "what could not be read cannot be missed"
+    for limit in facts.limits:
+        assert visible(limit) in page.text
+        assert visible(limit) not in head, "a healthy run carries no warning"
 
 
 def test_every_fact_is_on_the_page(facts: RunFacts, page: Read) -> None:
