@@ -36,8 +36,7 @@ def render_triage(answer: TriageAnswer) -> Iterator[str | Table]:
         shown = "; ".join(f"{event.event_class} {event.start:,}:{event.stop:,}" for event in others[:_MOST])
         more = f" and {len(others) - _MOST:,} more" if len(others) > _MOST else ""
         yield f"other events of this lineage: {shown}{more}"
-    if answer.smallest_shift_nats is not None:
-        yield f"the least lasting shift that this log can show: {answer.smallest_shift_nats:.3g} nats"
+    yield from _least(answer)
     if answer.localised is not None:
         yield ""
         yield from _places(answer.localised)
@@ -59,6 +58,23 @@ def render_triage(answer: TriageAnswer) -> Iterator[str | Table]:
         yield from (f"stands already: {text}" for text in applied.already)
         yield from (f"left to you: {text}" for text in applied.left)
     yield from (f"note: {note}" for note in answer.notes)
+
+
+def _least(answer: TriageAnswer) -> Iterator[str]:
+    """What this log could show at all."""
+    if answer.steps is None:
+        return
+    spike, shift = answer.smallest_spike, answer.smallest_shift_nats
+    if spike is not None:
+        hardest = f" (most at step {spike.hardest_step:,}: {spike.hardest_nats:.3g} nats)"
+        yield (
+            f"the smallest spike that would have shown at step {spike.step:,}: {spike.nats:.3g} nats"
+            f"{'' if spike.hardest_step == spike.step else hardest}"
+        )
+    elif answer.asked_step is not None:
+        yield f"the smallest spike that would have shown at step {answer.asked_step:,}: not known (it was not judged)"
+    told = "not known (too short)" if shift is None else f"{shift:.3g} nats"
+    yield f"the least lasting shift that this log can show: {told}"
 
 
 def _event(event: EventShown) -> str:

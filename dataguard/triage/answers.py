@@ -19,6 +19,7 @@ __all__ = [
     "ExperimentShown",
     "FactShown",
     "LoggedSteps",
+    "SmallestSpike",
     "TriageAnswer",
 ]
 
@@ -46,6 +47,17 @@ class EventShown(msgspec.Struct, frozen=True, kw_only=True):
     signal: str
     rank: int | None
     is_open: bool
+
+
+class SmallestSpike(msgspec.Struct, frozen=True, kw_only=True):
+    """How high a spike had to be to show, in nats above what was expected of the loss."""
+
+    step: int
+    """The step that was asked for, the first of the event, or else the newest; in the trainer's labels."""
+    nats: float
+    hardest_step: int
+    """Where a spike needed most, of all steps that were judged."""
+    hardest_nats: float
 
 
 class FactShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +124,8 @@ class TriageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """All that were found on this lineage, in order of step."""
     smallest_shift_nats: float | None
     """The least lasting shift of the loss that this log can show at all."""
+    smallest_spike: SmallestSpike | None = None
+    """The least spike that would have shown; None where the step in question was not judged."""
     localised: Localised | None
     experiments: tuple[ExperimentShown, ...]
     canaries: tuple[CanaryShown, ...]

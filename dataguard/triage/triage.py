@@ -33,7 +33,6 @@ from dataguard.triage.answers import (
 )
 from dataguard.triage.checklist import walk
 from dataguard.triage.choosing import chosen, nearest
-from dataguard.triage.detect import DetectorSettings
 from dataguard.triage.diagnose import Costs, Diagnosis, diagnose
 from dataguard.triage.diagnose.signs import FACTS
 from dataguard.triage.evidence.lines import MachineLogs
@@ -44,11 +43,10 @@ from dataguard.triage.recording import record
 from dataguard.triage.respond import Response, Suspect, plan_response
 from dataguard.triage.respond.checkpoints import retained
 from dataguard.triage.respond.shell import quote
+from dataguard.triage.unheard import NOTHING_CHECKED, nothing_checked, smallest_spike
 
 __all__ = ["NOTHING_CHECKED", "event_in_question", "triage"]
 
-NOTHING_CHECKED = "nothing_checked"
-"""Rule of a diagnosis that no event could have changed, since nothing was there to look at."""
 _MOST_ROWS = 8
 """Rows that score badly are withheld one by one, so many at most; the answer lists more."""
 
@@ -112,7 +110,7 @@ def triage(
     gathered = gather(looked, event, localised, machine_logs, step=step)
     given = None if checkpoints is None else [(run.step(label), path) for label, path in checkpoints]
     costs = _costs(looked, event, given)
-    diagnosis = _nothing_checked(diagnose(gathered.evidence, costs=costs), looked, event, step)
+    diagnosis = nothing_checked(diagnose(gathered.evidence, costs=costs), looked, event, step)
     response = plan_response(
         run,
         event,
@@ -141,6 +139,7 @@ def triage(
         event=None if event is None else shown(event),
         events=tuple(shown(each) for each in looked.events),
         smallest_shift_nats=None if looked.detection is None else looked.detection.smallest_shift_nats,
+        smallest_spike=smallest_spike(looked, event, step),
         localised=localised,
         experiments=experiments,
         canaries=tuple(
@@ -266,43 +265,6 @@ def _costs(looked: Looked, event: SpikeEvent | None, given: list[tuple[int, str]
         step_seconds=looked.step_seconds,
         num_nodes=looked.facts.checkpoints.num_nodes or hosts or None,
     )
-
-
-def _nothing_checked(diagnosis: Diagnosis, looked: Looked, event: SpikeEvent | None, step: int | None) -> Diagnosis:
-    """No incident where nothing could have shown one would be a lie: then nothing is known."""
-    why = None if event is not None else _not_judged(looked, step)
-    if why is None or diagnosis.verdict is not Verdict.NO_INCIDENT:
-        return diagnosis
-    return msgspec.structs.replace(
-        diagnosis, verdict=Verdict.INCONCLUSIVE, rule=NOTHING_CHECKED, summary=why, next_check=None
-    )
-
-
-def _not_judged(looked: Looked, step: int | None) -> str | None:
-    """Why no event could have shown, at a step or anywhere; None where it could."""
-    if looked.curve is None:
-        what = "" if step is None else f" of step {step:,}"
-        return f"nothing was logged{what}: whether the loss misbehaved is not known"
-    if "loss" not in looked.curve.names:
-        return "no loss was logged: whether it misbehaved is not known"
-    steps, _ = looked.curve.series("loss")
-    least = DetectorSettings().num_history
-    if step is not None and step not in steps:
-        return f"no loss was logged of step {step:,}{_skipped(looked, step)}: whether it misbehaved there is not known"
-    num_before = len(steps) if step is None else int((steps < step).sum())
-    if num_before < least:
-        behind = "" if step is None else f" before step {step:,}"
-        return f"{num_before:,} losses were logged{behind}; with fewer than {least:,} a spike is not told from noise"
-    return None
-
-
-def _skipped(looked: Looked, step: int) -> str:
-    """Why a step has no loss, where a skip left it out."""
-    assert looked.leaf is not None
-    delivered = looked.run.steps_of(looked.leaf, looked.read).next_delivered(looked.run.step(step))
-    if delivered == looked.run.step(step):
-        return ""
-    return f", which a skip of this lineage leaves out (the next is {looked.run.label(delivered):,})"
 
 
 def _elsewhere(looked: Looked, step: int) -> list[str]:

@@ -45,7 +45,7 @@ def asked(capfd: Capture, *words: str, code: int = 0) -> Any:
 
 def test_the_keys_are_those_that_scripts_rely_on(write: Callable[..., str], capfd: Capture) -> None:
     answer = asked(capfd, write("a.csv", 1, (400,)))
-    assert list(answer) == ["log", "steps", "events", "profiles"]
+    assert list(answer) == ["log", "steps", "events", "profiles", "smallest_spike", "unheard"]
     assert answer["log"] == "a.csv"
     assert answer["steps"] == {"first": 0, "last": 599, "logged": 600}
     (event,) = answer["events"]

@@ -151,7 +151,7 @@ def test_the_document_of_replay_is_frozen(told) -> None:
 
 def test_the_document_of_spikes_is_frozen(told) -> None:
     answer = told.json("spikes")
-    assert list(answer) == ["log", "steps", "events", "profiles"]
+    assert list(answer) == ["log", "steps", "events", "profiles", "smallest_spike", "unheard"]
     assert list(answer["steps"]) == ["first", "last", "logged"]
     assert answer["events"]
     for event in answer["events"]:

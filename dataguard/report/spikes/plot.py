@@ -14,8 +14,9 @@ from typing import Any
 from dataguard.errors import UsageError
 from dataguard.report.html import PAGE_START, still_page
 from dataguard.report.spikes.chart import bounds_of, columns_of, panels_of, svg_of
-from dataguard.report.spikes.text import comparison_texts, head_texts, rate_of, shift_text
+from dataguard.report.spikes.text import comparison_texts, head_texts, rate_of, shift_text, spike_text
 from dataguard.triage.detect.answers import Comparison
+from dataguard.triage.detect.profiles import DEFAULT
 from dataguard.triage.detect.spikes import Examined
 
 __all__ = ["PNG_MARK", "page_of_spikes", "plot_bytes", "png_of_spikes"]
@@ -62,11 +63,14 @@ def page_of_spikes(examined: Sequence[Examined], comparison: Comparison | None =
     logs: list[dict[str, Any]] = []
     for each in examined:
         detection = each.detection
+        least = [shift_text(detection)]
+        if detection.profile == DEFAULT:
+            least.insert(0, spike_text(each.answer))
         logs.append(
             {
                 "name": each.answer.log,
                 "head": list(head_texts(each)),
-                "shift": shift_text(detection),
+                "shift": "; ".join(least),
                 # Every text in this markup is escaped where it is made.
                 "panels": [{"name": panel.name, "svg": Markup(svg_of(panel))} for panel in panels_of(each)],  # noqa: S704
                 "events": each.detection.events[:_MOST_ROWS],

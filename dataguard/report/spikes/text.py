@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dataguard.core.spikes import SpikeEvent
 from dataguard.report.tables import table
-from dataguard.triage.detect.answers import ComparedLogs, Comparison, ProfileRate
+from dataguard.triage.detect.answers import ComparedLogs, Comparison, ProfileRate, SpikesAnswer
 from dataguard.triage.detect.detection import Detection
 from dataguard.triage.detect.profiles import DEFAULT
 from dataguard.triage.detect.recurrence import fullest_recurrence
@@ -26,6 +26,7 @@ __all__ = [
     "render_comparison",
     "render_spikes",
     "shift_text",
+    "spike_text",
 ]
 
 MOST_EVENTS = 200
@@ -44,6 +45,8 @@ def render_spikes(examined: Examined) -> Iterator[str | Table]:
         if len(events) > MOST_EVENTS:
             yield f"... and {len(events) - MOST_EVENTS:,} more (--json has all)"
     yield ""
+    if detection.profile == DEFAULT:
+        yield spike_text(examined.answer)
     yield shift_text(detection)
     for change in detection.changes[:MOST_EVENTS]:
         yield f"change at step {change.step:,}: {change.what}{' (seen in the log)' if change.is_seen else ''}"
@@ -77,6 +80,12 @@ def head_texts(examined: Examined) -> Iterator[str]:
         yield f"{number:,} event{'' if number == 1 else 's'}: {which}"
     else:
         yield "no event"
+    for each in answer.unheard[:MOST_EVENTS]:
+        yield (
+            f"not known whether steps {each.start:,}:{each.stop:,} are a spike: {each.size_nats:.3g} nats above those "
+            f"before them ({each.sigmas:.3g} times their own scale), and one had to reach "
+            f"{each.smallest_spike_nats:.3g} nats to show there"
+        )
     yield from recurrence_texts(detection)
 
 
@@ -91,6 +100,17 @@ def recurrence_texts(detection: Detection) -> Iterator[str]:
     yield (
         f"spikes recur: {found.num_events:,} that say something of the model's state begin or go on within steps "
         f"{max(found.start, 0):,}:{found.stop:,}{''.join(signs)}; skipping one is no cure, look at the configuration"
+    )
+
+
+def spike_text(answer: SpikesAnswer) -> str:
+    """The least spike that the log can show."""
+    least = answer.smallest_spike
+    if least is None:
+        return "smallest spike that this log can show: not known (too short)"
+    return (
+        f"smallest spike that this log can show: {least.typical_nats:.3g} nats at the median step, "
+        f"{least.hardest_nats:.3g} where it is hardest (step {least.hardest_step:,})"
     )
 
 

@@ -1,7 +1,7 @@
 """What does ``dataguard spikes --json`` answer, of one log and of two?
 
-The keys of `SpikesAnswer` are frozen: scripts rely on them. What more is known (onset, signal, changes, the smallest
-visible shift) is in `Detection`, and in what people are told.
+The keys of `SpikesAnswer` are frozen: scripts rely on them, and new ones come last. What more is known (onset, signal,
+changes, the smallest visible shift) is in `Detection`, and in what people are told.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ __all__ = [
     "LoggedSteps",
     "ProfileRate",
     "SharedSpike",
+    "SmallestSpikes",
     "SpikesAnswer",
+    "UnheardSpike",
 ]
 
 
@@ -53,6 +55,29 @@ class ProfileRate(msgspec.Struct, frozen=True, kw_only=True):
     """The same for each 1,000 logged steps."""
 
 
+class SmallestSpikes(msgspec.Struct, frozen=True, kw_only=True):
+    """How high a spike had to be to show, in nats above what was expected of the loss."""
+
+    typical_nats: float
+    """The median over all steps that were judged."""
+    hardest_step: int
+    """Where a spike needed most."""
+    hardest_nats: float
+
+
+class UnheardSpike(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps whose loss stands above those before them where the detector was deaf: maybe a spike, and no event."""
+
+    start: int
+    stop: int
+    size_nats: float
+    """Above the median of the points before."""
+    sigmas: float
+    """The same in the scale of such differences."""
+    smallest_spike_nats: float
+    """What would have shown there."""
+
+
 class SpikesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The events of one log."""
 
@@ -60,6 +85,10 @@ class SpikesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     steps: LoggedSteps
     events: tuple[FoundSpike, ...]
     profiles: tuple[ProfileRate, ...]
+    smallest_spike: SmallestSpikes | None
+    """Of the default profile; None of others, and where no step was judged."""
+    unheard: tuple[UnheardSpike, ...]
+    """Of the default profile."""
 
 
 class SharedSpike(msgspec.Struct, frozen=True, kw_only=True):

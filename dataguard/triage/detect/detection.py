@@ -8,7 +8,8 @@ the learning rate); the smallest lasting shift that is more than this log's own 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import isfinite, nan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from dataguard.triage.detect.changes import ChangePoint, changes_in
 from dataguard.triage.detect.detector import Detector
 from dataguard.triage.detect.drift import ATTENTION_LOGITS
 from dataguard.triage.detect.faults import LOSS_SCALES
+from dataguard.triage.detect.hearing import Hearing, hearing_of
 from dataguard.triage.detect.profiles import DEFAULT, rule_of
 from dataguard.triage.detect.settings import DetectorSettings
 from dataguard.triage.detect.tracker import LEAST_POINTS
@@ -44,6 +46,8 @@ class Detection:
     """The least lasting shift of the loss that this log can show; None where it is too short to tell."""
     shift_block_points: int | None
     """Points of the means that it was taken from."""
+    hearing: Hearing | None = field(default=None, compare=False, repr=False)
+    """What each point would have had to do to make an event; None where the rule is not the default."""
     num_points: int
     """Steps with a point of the loss."""
     num_judged: int
@@ -97,11 +101,14 @@ def detect(
     told = tuple(each if isinstance(each, ChangePoint) else ChangePoint(step=each) for each in changes)
     seen = changes_in(found)
     points = tuple(sorted({each.step: each for each in (*seen, *told)}.values(), key=lambda each: each.step))
-    loss = found.series("loss")[1]
+    steps, loss = found.series("loss")
+    hearing = None
     notes = [str(problem) for problem in log.problems]
     if profile == DEFAULT:
         detector = Detector(settings, changes=[each.step for each in points if each.moves_level])
-        events = _without_pauses(_walked(detector, found), begun)
+        all_events, smallest = _walked(detector, found)
+        events = _without_pauses(all_events, begun)
+        hearing = hearing_of(steps, loss, smallest, all_events, detector.settings)
         if detector.num_forgotten:
             notes.append(f"{detector.num_forgotten:,} older events are counted, and not listed")
         for step, nats in detector.settled_changes():
@@ -114,6 +121,7 @@ def detect(
         events=events,
         smallest_shift_nats=shift,
         shift_block_points=block,
+        hearing=hearing,
         num_points=len(loss),
         num_judged=max(0, int(np.isfinite(loss).sum()) - LEAST_POINTS),
         changes=points,
@@ -186,8 +194,9 @@ def smallest_visible_shift(loss: NDArray[np.float64], settings: DetectorSettings
     return settings.shift_factor * deviation, block
 
 
-def _walked(detector: Detector, log: TrainingLog) -> tuple[SpikeEvent, ...]:
-    """All rows of the log through the detector."""
+def _walked(detector: Detector, log: TrainingLog) -> tuple[tuple[SpikeEvent, ...], NDArray[np.float64]]:
+    """All rows of the log through the detector; and what each loss needed to begin an event, NaN where not judged."""
+    smallest: list[float] = []
     looked_at = [name for name in log.names if name.startswith(ATTENTION_LOGITS) or name in LOSS_SCALES]
     columns: dict[str, list[float | None]] = {}
     for name in ("loss", "grad_norm", *looked_at):
@@ -204,10 +213,13 @@ def _walked(detector: Detector, log: TrainingLog) -> tuple[SpikeEvent, ...]:
     observe = detector.observe
     for i, step in enumerate(log.steps.tolist()):
         loss, grad = losses[i], grads[i]
+        if loss is not None:
+            needed = detector.smallest_spike_nats if isfinite(loss) else None
+            smallest.append(nan if needed is None else needed)
         more = {name: value for name, column in zip(looked_at, others, strict=True) if (value := column[i]) is not None}
         if loss is not None or grad is not None or more:
             observe(step, loss=loss, grad_norm=grad, time=times[i], more=more)
-    return detector.finish()
+    return detector.finish(), np.array(smallest)
 
 
 def _ruled(log: TrainingLog, profile: str) -> tuple[SpikeEvent, ...]:

@@ -80,6 +80,21 @@ class Detector:
         return self._judge.num_points
 
     @property
+    def smallest_spike_nats(self) -> float | None:
+        """How far above what is expected of it the next loss would have to lie to begin an event, in nats; None where
+        it would not be judged. Nothing is kept for it, and nothing computed until it is asked for.
+
+        >>> detector = Detector()
+        >>> detector.smallest_spike_nats is None
+        True
+        >>> for step in range(200):
+        ...     _ = detector.observe(step, loss=3.0 + 0.01 * (-1) ** step)
+        >>> 0.06 < detector.smallest_spike_nats < 0.3
+        True
+        """
+        return self._judge.smallest_spike()
+
+    @property
     def num_forgotten(self) -> int:
         """Events that ended so long ago that they are no longer remembered."""
         return self._num_ended - len(self._events)

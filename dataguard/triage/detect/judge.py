@@ -105,6 +105,13 @@ class Judge:
         self._look_for_drift(step, value, grad, more, noticed)
         return noticed
 
+    def smallest_spike(self) -> float | None:
+        """How far above what is expected of it the next loss would have to lie to stand out, in nats."""
+        episode = self._episode
+        if episode is not None and episode.loss is not None:
+            return episode.threshold * episode.loss.up
+        return self._loss.smallest_visible()
+
     def open_events(self) -> list[SpikeEvent]:
         """What goes on at the end of the log, and what still waits for its aftermath."""
         newest = self.newest

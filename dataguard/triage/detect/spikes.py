@@ -7,10 +7,19 @@ from dataclasses import dataclass
 
 from dataguard.core.spikes import SpikeEvent
 from dataguard.run.logs import TrainingLog
-from dataguard.triage.detect.answers import ComparedLogs, FoundSpike, LoggedSteps, ProfileRate, SpikesAnswer
+from dataguard.triage.detect.answers import (
+    ComparedLogs,
+    FoundSpike,
+    LoggedSteps,
+    ProfileRate,
+    SmallestSpikes,
+    SpikesAnswer,
+    UnheardSpike,
+)
 from dataguard.triage.detect.changes import ChangePoint
 from dataguard.triage.detect.compare import compare
 from dataguard.triage.detect.detection import Detection, detect, judged_log
+from dataguard.triage.detect.hearing import Hearing, Unheard
 from dataguard.triage.detect.profiles import DEFAULT, PROFILES
 
 __all__ = ["Examined", "compare_examined", "compare_logs", "examine", "spikes"]
@@ -73,6 +82,8 @@ def examine(
         steps=LoggedSteps(first=int(steps[0]), last=int(steps[-1]), logged=len(steps)),
         events=tuple(map(_found, detection.events)),
         profiles=tuple(rates),
+        smallest_spike=_smallest(detection.hearing),
+        unheard=() if detection.hearing is None else tuple(map(_unheard, detection.hearing.unheard())),
     )
     return Examined(log=judged, detection=detection, answer=answer)
 
@@ -92,6 +103,23 @@ def compare_examined(first: Examined, second: Examined) -> ComparedLogs:
     """The same, of logs that were examined already."""
     comparison = compare(first.log, second.log, (first.detection, second.detection))
     return ComparedLogs(logs=(first.answer, second.answer), comparison=comparison)
+
+
+def _smallest(hearing: Hearing | None) -> SmallestSpikes | None:
+    typical, hardest = (None, None) if hearing is None else (hearing.typical(), hearing.hardest())
+    if typical is None or hardest is None:
+        return None
+    return SmallestSpikes(typical_nats=typical, hardest_step=hardest[0], hardest_nats=hardest[1])
+
+
+def _unheard(found: Unheard) -> UnheardSpike:
+    return UnheardSpike(
+        start=found.start,
+        stop=found.stop,
+        size_nats=found.size_nats,
+        sigmas=found.sigmas,
+        smallest_spike_nats=found.smallest_spike_nats,
+    )
 
 
 def _found(event: SpikeEvent) -> FoundSpike:

@@ -32,7 +32,7 @@ from dataguard.core.robust import MAD_TO_SIGMA
 from dataguard.triage.detect.settings import DetectorSettings
 from dataguard.triage.detect.window import SortedWindow, median_of
 
-__all__ = ["LEAST_POINTS", "Frozen", "Judged", "Tracker"]
+__all__ = ["LEAST_POINTS", "Frozen", "Judged", "Tracker", "student"]
 
 LEAST_POINTS = 9
 """Before there are so many, nothing is judged."""
@@ -55,10 +55,10 @@ _REPEATS_LOG10_P = 9.0
 _MOST_WAITING = 64
 
 
-def _student(normal: float, freedom: float) -> float:
+def student(normal: float, freedom: float) -> float:
     """The quantile of Student's t distribution where a normal one has `normal` (Wallace's approximation, 1959).
 
-    >>> [round(_student(4.7534, freedom), 1) for freedom in (9, 20, 100)]  # p = 1e-6
+    >>> [round(student(4.7534, freedom), 1) for freedom in (9, 20, 100)]  # p = 1e-6
     [10.9, 6.6, 5.0]
     """
     corrected = normal * (8 * freedom + 3) / (8 * freedom + 1)
@@ -157,7 +157,7 @@ class Tracker:
         if not self.is_ready:
             return self._settings.threshold
         freedom = 1 / (1 / (_EFFICIENCY * len(self._residuals)) + 2 * _LEVEL_CHANGE**2)
-        return _student(self._settings.threshold, freedom)
+        return student(self._settings.threshold, freedom)
 
     def judge(self, value: float, *, quantum: float | None = None) -> Judged | None:
         """A point against the past; None where there is too little of it."""
@@ -172,6 +172,23 @@ class Tracker:
         excess = value - self._prediction - middle
         scale = self._scale(middle, floor, above=excess >= 0)
         return Judged(excess=excess, sigmas=excess / scale, is_early=False)
+
+    def smallest_visible(self) -> float | None:
+        """How far above what is expected of it the next point would have to lie to begin an event, in the signal's own
+        unit; None where it would not be judged.
+
+        >>> tracker = Tracker(DetectorSettings())
+        >>> for i in range(100):
+        ...     tracker.accept(3.0 + 0.01 * (-1) ** i)
+        >>> least = tracker.smallest_visible()
+        >>> tracker.judge(3.0 + least).sigmas >= tracker.threshold() > tracker.judge(3.0 + 0.9 * least).sigmas
+        True
+        """
+        floor = self._floor(self._values[-1], None) if self._values else 0.0
+        if not self.is_ready or self._prediction is None:
+            spread = self._early_spread(floor)
+            return None if spread is None else self.threshold() * spread
+        return self.threshold() * self._scale(self._residuals.median(), floor, above=True)
 
     def accept(self, value: float, *, decimals_of: float | None = None) -> None:
         """Let a point into the window."""
