@@ -118,7 +118,7 @@ def _train(stage: Stage, corpus: TrainedCorpus, told: Told) -> None:
     )
     shard = told.shard
     why = f"Train on two ranks. The order is shuffled, and {corpus.odd} comes where it comes. So that this is short,\n"
-    why += f"{num_orders:,} orders were drawn until one, of seed {told.seed}, brings it to one rank, at once and halfway:\n"
+    why += f"{num_orders:,} orders were drawn until one, of seed {told.seed}, brings it to one rank at once:\n"
     why += f"to rank {shard.rank}, at steps {shard.start}:{shard.stop}."
     words = ["--standalone", "--nproc-per-node", "2", TRAINER, _RUN]
     stage.run("torchrun", *words, "--seed", str(told.seed), "--steps", str(NUM_STEPS), why=why)
