@@ -91,12 +91,14 @@ def test_the_poison_is_not_delivered_again_and_one_rank_goes_on(told) -> None:
     folder, done = told
     shard = json.loads(done.stdout)["shard"]["shard"]
     run = Run.open(folder / "RUN")
-    assert [run.begun(attempt).geometry.world_size for attempt in (1, 2)] == [2, 1]
+    assert [run.attempts().attempt(number).geometry.world_size for number in (1, 2)] == [2, 1]
     words = ["where", "RUN", f"{shard}:0", "--json"]
     where = subprocess.run(
         [sys.executable, "-P", "-m", "dataguard", *words], cwd=folder, capture_output=True, text=True, check=True
     )
-    assert '"live"' not in where.stdout, "what was quarantined is not on the lineage that goes on"
+    labels = [place["label"] for place in json.loads(where.stdout)["places"]]
+    assert labels[0] == "abandoned"
+    assert "live" not in labels, "what was quarantined is not on the lineage that goes on"
 
 
 def test_without_poison_there_is_no_incident(tmp_path) -> None:
