@@ -62,7 +62,7 @@ def test_python_names_of_the_readme_are_public() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)]+)\)", README)
+    targets = re.findall(r"\]\(([^)]+)\)", README) + re.findall(r'src(?:set)?="([^"]+)"', README)
     assert targets
     for target in targets:
         assert (TOP / target).exists(), target

@@ -93,7 +93,7 @@ def test_the_commands_of_the_readme_can_be_typed(line) -> None:
 def test_flags_that_the_readme_speaks_of_exist() -> None:
     flags = {flag for command in COMMANDS.values() for p in command.params for flag in (*p.opts, *p.secondary_opts)}
     named = set(re.findall(r"(?<![-\w])--[a-z][a-z-]+", (TOP / "README.md").read_text()))
-    others = {"--dist"}  # pytest's
+    others = {"--benchmark-enable", "--dist"}  # of pytest
     assert named - others <= flags
     assert len(named) > 5
 
