@@ -33,7 +33,8 @@ def seen_before(lookup: Lookup, label: int, *, attempt: int | None = None) -> tu
     SeenAnswer
         Counts by source and by shard.
     polars.DataFrame
-        One row a delivered sample: step (in labels), position, source, shard, row, length.
+        One row a delivered sample: step (in labels), position, source, shard, row, length. Ordered by step and
+        position, so that the same record gives the same file.
 
     Raises
     ------
@@ -76,9 +77,8 @@ def seen_before(lookup: Lookup, label: int, *, attempt: int | None = None) -> tu
         shards=tuple(SeenShard(**row) for row in shards.sort("shard").iter_rows(named=True)),
         notes=(*run.problems(), *_uncounted(run)),
     )
-    return answer, rows.select("step", "position", "source", "shard", "row", "length").with_columns(
-        pl.col("step") + run.first_label
-    )
+    ordered = rows.select("step", "position", "source", "shard", "row", "length").sort("step", "position", "shard", "row")
+    return answer, ordered.with_columns(pl.col("step") + run.first_label)
 
 
 def _uncounted(run: Run) -> tuple[str, ...]:

@@ -81,6 +81,16 @@ def test_a_sealed_and_a_compacted_record_answer_the_same(copy) -> None:
     assert seen_before(Lookup(story.run), 33)[0] == before
 
 
+def test_rows_come_in_the_order_of_steps_and_positions(story) -> None:
+    """Joins and threads leave rows in any order; a file that is compared or digested must not depend on that."""
+    _, rows = seen_before(Lookup(story.run), 33)
+    order = rows.select("step", "position").rows()
+    assert order == sorted(order)
+    assert len(set(order)) == len(order)
+    for _ in range(3):
+        assert seen_before(Lookup(story.run), 33)[1].equals(rows)
+
+
 def test_the_rows_as_a_file(story, tmp_path) -> None:
     _, rows = seen_before(Lookup(story.run), 33)
     write_rows(rows, tmp_path / "rows.parquet")
