@@ -15,7 +15,7 @@ from dataguard.cli.options import (
     root_option,
     run_argument,
 )
-from dataguard.errors import AnswerNo, UsageError, WriteFailed
+from dataguard.errors import AnswerNo, RunDamaged, UsageError, WriteFailed
 
 __all__ = ["triage"]
 
@@ -83,8 +83,9 @@ def triage(
     Prints the six steps of the checklist, the verdict with what speaks for and against it, and the response: checkpoint
     to resume from, what to skip, what to quarantine, what to change; each as the command to type.
 
-    Ends with 1 where nothing could be looked at (nothing was logged, or not of that step), with 3 where the
-    journal is damaged, with 4 where it could not take what was decided, and with --fail as said there.
+    Ends with 1 where nothing could be looked at (nothing was logged, or not of that step, or no event could have
+    shown), with 3 where journal or telemetry is damaged (the answer is drawn from what is whole), with 4 where the
+    journal could not take what was decided, and with --fail as said there.
 
     Examples: dataguard triage RUN --step 9000 --evidence node7=dmesg.txt
     dataguard triage RUN --step 9000 --experiment train
@@ -138,6 +139,12 @@ def triage(
         # Whatever cannot be written: what was found is said.
         output.answer(answer, render_triage, json=as_json)
     opened.read().require_sound("a note of the verdict")
+    if answer.damage:
+        raise RunDamaged(
+            "telemetry is damaged: the answer is drawn from what can be read",
+            found="; ".join(answer.damage[:3]),
+            todo="dataguard verify lists what is damaged in a run",
+        )
     if answer.not_noted is not None:
         raise WriteFailed(f"what was decided is not in the journal: {answer.not_noted}")
     if answer.diagnosis.rule == NOTHING_CHECKED:

@@ -57,6 +57,7 @@ def render_triage(answer: TriageAnswer) -> Iterator[str | Table]:
         yield from (f"{'would write' if applied.dry_run else 'written'}: {text}" for text in applied.done)
         yield from (f"stands already: {text}" for text in applied.already)
         yield from (f"left to you: {text}" for text in applied.left)
+    yield from (f"damaged, and left out: {each}" for each in answer.damage)
     yield from (f"note: {note}" for note in answer.notes)
 
 

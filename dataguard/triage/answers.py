@@ -136,6 +136,8 @@ class TriageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--apply`` wrote; None without it."""
     checklist: tuple[ChecklistStep, ...]
     notes: tuple[str, ...]
+    damage: tuple[str, ...] = ()
+    """What of the telemetry cannot be trusted: the answer is drawn from what can."""
     not_noted: str | None = None
     """Why what was decided does not stand in the journal; None where it does, or was not meant to."""
 

@@ -41,22 +41,24 @@ def begun_later(run: Run, attempt: int | None = None) -> frozenset[int]:
     return frozenset(run.label(each.fork_step) for each in run.attempts().lineage(attempt)[1:])
 
 
-def curve_of_run(run: Run, attempt: int | None = None) -> TrainingLog:
+def curve_of_run(run: Run, attempt: int | None = None, *, damage: list[str] | None = None) -> TrainingLog:
     """The curve of a lineage (default: the newest leaf's), steps in the trainer's labels, one row each, ascending.
+
+    What of the telemetry cannot be trusted is added to `damage` and left out; without a list for it, it raises.
 
     Raises
     ------
     NotInRun
         There is no such attempt, or no rank logged anything.
     RunDamaged
-        Telemetry cannot be trusted.
+        Telemetry cannot be trusted, and no list for damage was given.
     """
     ranks = ranks_that_logged(run, attempt)
     if not ranks:
         raise NotInRun(f"no rank of {run.path} logged anything", todo="log with Monitor, or telemetry import RUN FILE")
-    lowest, first = log_of_lowest(run, attempt, ranks)
+    lowest, first = log_of_lowest(run, attempt, ranks, damage=damage)
     torn: list[str] = []
-    others = [_over_of(run, attempt, rank, torn) for rank in ranks if rank > lowest]
+    others = [_over_of(run, attempt, rank, torn, damage) for rank in ranks if rank > lowest]
     over = _over(first, [each for each in others if each])
     if torn:
         over = replace(
@@ -65,7 +67,9 @@ def curve_of_run(run: Run, attempt: int | None = None) -> TrainingLog:
     return over
 
 
-def log_of_lowest(run: Run, attempt: int | None, ranks: Iterable[int]) -> tuple[int, TrainingLog]:
+def log_of_lowest(
+    run: Run, attempt: int | None, ranks: Iterable[int], *, damage: list[str] | None = None
+) -> tuple[int, TrainingLog]:
     """The lowest rank that logged anything that is live on a lineage, with all its names.
 
     Raises
@@ -73,19 +77,19 @@ def log_of_lowest(run: Run, attempt: int | None, ranks: Iterable[int]) -> tuple[
     NotInRun
         None of them did.
     RunDamaged
-        Telemetry cannot be trusted.
+        Telemetry cannot be trusted, and no list for damage was given.
     """
     for rank in ranks:
         try:
-            return rank, log_of_run(run, attempt=attempt, rank=rank)
+            return rank, log_of_run(run, attempt=attempt, rank=rank, damage=damage)
         except NotInRun:
             continue  # what it logged, a later attempt delivered again
     raise NotInRun(f"no rank of {run.path} logged anything", todo="log with Monitor, or telemetry import RUN FILE")
 
 
-def _over_of(run: Run, attempt: int | None, rank: int, torn: list[str]) -> dict[str, _Series]:
+def _over_of(run: Run, attempt: int | None, rank: int, torn: list[str], damage: list[str] | None) -> dict[str, _Series]:
     """Of one rank what is taken over all, by name: labels, values and times; without rows made one by one."""
-    rows = telemetry_of_lineage(run, attempt, ranks=[rank], names=OVER_RANKS, torn=torn)
+    rows = telemetry_of_lineage(run, attempt, ranks=[rank], names=OVER_RANKS, torn=torn, damage=damage)
     found = {}
     for name in OVER_RANKS:
         own = rows[(rows["slot"] < 0) & (rows["name"] == name.encode())]

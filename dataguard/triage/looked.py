@@ -6,6 +6,7 @@ the traces of one rank, and of all ranks the rows around the event.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,8 @@ class Looked:
     hosts: dict[int, str]
     """Rank -> machine, of the leaf."""
     notes: tuple[str, ...]
+    damage: tuple[str, ...] = ()
+    """What of the telemetry cannot be trusted, and was left out."""
 
     @property
     def events(self) -> tuple[SpikeEvent, ...]:
@@ -78,7 +81,7 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
     NotInRun
         There is no such attempt.
     RunDamaged
-        The journal or telemetry cannot be trusted.
+        The journal cannot be trusted. What telemetry cannot be is left out, and stands in `Looked.damage`.
     """
     read = run.read()
     tree = run.attempts(read)
@@ -92,14 +95,17 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
     planned = planned_steps(run, leaf) | {change.step: change.what for change in facts.changes}
     changes = [ChangePoint(step=step, what=what) for step, what in sorted(planned.items())]
     notes = list(run.problems())
+    damage: list[str] = []
     try:
-        curve = curve_of_run(run, attempt=leaf)
-        rank, traces = log_of_lowest(run, leaf, ranks_that_logged(run, leaf))
+        curve = curve_of_run(run, attempt=leaf, damage=damage)
+        rank, traces = log_of_lowest(run, leaf, ranks_that_logged(run, leaf), damage=damage)
     except NotInRun as error:
-        notes.append(f"nothing was logged: {error.todo}" if error.todo else "nothing was logged")
+        todo = "dataguard verify lists the damage" if damage else error.todo
+        what = "nothing that was logged can be read" if damage else "nothing was logged"
+        notes.append(f"{what}: {todo}" if todo else what)
         return Looked(
             run=run, read=read, leaf=leaf, facts=facts, curve=None, traces=None, detection=None, silence=None,
-            hosts=hosts_of(run.layout, leaf), notes=tuple(notes),
+            hosts=hosts_of(run.layout, leaf), notes=tuple(notes), damage=tuple(dict.fromkeys(damage)),
         )  # fmt: skip
     detection = detect(curve, changes=changes, begun=begun_later(run, leaf))
     silence = None
@@ -117,6 +123,7 @@ def look(run: Run, attempt: int | None, *, now_seconds: float) -> Looked:
         silence=silence,
         hosts=hosts_of(run.layout, leaf),
         notes=tuple(notes),
+        damage=tuple(dict.fromkeys(damage)),
     )
 
 
@@ -130,11 +137,11 @@ def rows_around(looked: Looked, event: SpikeEvent) -> tuple[NDArray[np.void], st
     begin = run.step(event.start if event.onset is None else min(event.onset, event.start))
     stop, peak = run.step(event.stop - 1) + 1, run.step(event.peak)
     if stop - begin <= 4 * _AROUND:
-        return telemetry_of_lineage(run, looked.leaf, steps=(max(0, begin - _AROUND), stop + _AROUND)), None
+        return _whole_rows(run, looked.leaf, (max(0, begin - _AROUND), stop + _AROUND)), None
     first = (max(0, begin - _AROUND), begin + _AROUND)
     second = (max(first[1], peak - _AROUND), peak + _AROUND)
     spans = [first, second] if second[0] < second[1] else [first]
-    rows = np.concatenate([telemetry_of_lineage(run, looked.leaf, steps=span) for span in spans])
+    rows = np.concatenate([_whole_rows(run, looked.leaf, span) for span in spans])
     read = " and ".join(f"{run.label(span[0]):,}:{run.label(span[1]):,}" for span in spans)
     return rows, f"of {stop - begin:,} steps, what ranks logged was read in {read}"
 
@@ -143,10 +150,17 @@ def _newest_rows(run: Run, leaf: int, rank: int, newest: int) -> NDArray[np.void
     """What tells the pace and who stopped first: many steps of one rank, and the last few of all."""
     recent = max(0, newest - _AROUND)
     parts = [
-        telemetry_of_lineage(run, leaf, ranks=[rank], steps=(max(0, newest - _NEWEST), recent)) if recent else None,
-        telemetry_of_lineage(run, leaf, steps=(recent, newest + 2)),
+        _whole_rows(run, leaf, (max(0, newest - _NEWEST), recent), ranks=[rank]) if recent else None,
+        _whole_rows(run, leaf, (recent, newest + 2)),
     ]
     return np.concatenate([part for part in parts if part is not None])
+
+
+def _whole_rows(
+    run: Run, leaf: int | None, steps: tuple[int, int], *, ranks: Sequence[int] | None = None
+) -> NDArray[np.void]:
+    """What can be trusted of the telemetry; what cannot was told when the curve was read."""
+    return telemetry_of_lineage(run, leaf, ranks=ranks, steps=steps, damage=[])
 
 
 def _nothing(run: Run, read: JournalRead) -> Looked:

@@ -46,10 +46,14 @@ def mitigation_of(run: Run, read: JournalRead, leaf: int, event: SpikeEvent) -> 
     if retry is None:
         return Mitigation.NOT_TRIED, ()
     reach = stop + max(stop - onset, 1)
+    damage: list[str] = []
     try:
-        curve = curve_of_run(run, retry.number)
+        curve = curve_of_run(run, retry.number, damage=damage)
     except NotInRun:
         return Mitigation.NOT_TRIED, (f"attempt {retry.number} began again before it, and logged nothing",)
+    if damage:
+        # That it got past the event cannot be said of a curve with holes.
+        return Mitigation.NOT_TRIED, (f"attempt {retry.number} began again before it; its telemetry is damaged",)
     if not len(curve.steps) or run.step(int(curve.steps[-1])) < reach:
         return Mitigation.NOT_TRIED, (f"attempt {retry.number} began again before it, and did not get past it",)
     begun = [run.label(each.fork_step) for each in tree.lineage(retry.number)[1:]]

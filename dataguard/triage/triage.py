@@ -96,7 +96,7 @@ def triage(
     NotInRun
         There is no such attempt, or no such step on its lineage.
     RunDamaged
-        Journal or telemetry cannot be trusted.
+        The journal cannot be trusted. What telemetry cannot be is left out, and told in the answer (`damage`).
     """
     looked = look(run, attempt, now_seconds=unix_seconds() if now_seconds is None else now_seconds)
     notes = list(looked.notes)
@@ -167,6 +167,7 @@ def triage(
             num_points_not_known=num_points_not_known,
         ),
         notes=tuple(notes),
+        damage=looked.damage,
     )  # fmt: skip
     if note and looked.leaf is not None:
         try:

@@ -1,8 +1,9 @@
 """Could an incident have shown, where none was found?
 
 *No incident* is said only where one would have been seen. It is not where nothing was logged, where too few losses lie
-before the step in question, and where the detector was deaf: the loss stands out, and a spike there would have had to
-be larger yet to make an event (`dataguard.triage.detect.hearing` says by which measure).
+before the step in question, where telemetry is damaged (what is missing may be it), and where the detector was deaf:
+the loss stands out, and a spike there would have had to be larger yet to make an event
+(`dataguard.triage.detect.hearing` says by which measure).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def nothing_checked(diagnosis: Diagnosis, looked: Looked, event: SpikeEvent | No
     """No incident where nothing could have shown one would be a lie: then nothing is known."""
     if event is not None or diagnosis.verdict is not Verdict.NO_INCIDENT:
         return diagnosis
-    why = _not_judged(looked, step) or _unheard(looked, step)
+    found = (_not_judged(looked, step), _unheard(looked, step), _damaged(looked))
+    # Where nothing can be read for its damage, that nothing was logged would be another lie.
+    why = next((each for each in (reversed(found) if looked.curve is None else found) if each is not None), None)
     if why is None:
         return diagnosis
     return msgspec.structs.replace(
@@ -85,6 +88,16 @@ def _unheard(looked: Looked, step: int | None) -> str | None:
         f"their own scale), and the detector could not tell: a spike had to reach {worst.smallest_spike_nats:.3g} nats "
         f"to show there. Whether it is an incident is not known; look at the curve (dataguard spikes {run} --plot "
         f"curve.html) and at what was fed (dataguard inspect {run} --step {worst.start})"
+    )
+
+
+def _damaged(looked: Looked) -> str | None:
+    """That what is missing may have shown one; None where nothing is."""
+    if not looked.damage:
+        return None
+    return (
+        "no event shows in what can be read; telemetry is damaged, and what is missing may hold one "
+        f"(dataguard verify {quote(str(looked.run.path))} lists the damage)"
     )
 
 

@@ -1,7 +1,7 @@
 """What is known of the events of a lineage, and what of it when something cannot be trusted?
 
 `triage` says it all, and writes nothing here. Where it cannot answer, since manifests or the record are damaged, the
-events of the curve are told without a verdict; where telemetry is damaged, nothing is.
+events of the curve are told without a verdict; of damaged telemetry both are drawn from what is whole.
 """
 
 from __future__ import annotations

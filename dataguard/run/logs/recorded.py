@@ -17,7 +17,12 @@ __all__ = ["log_of_run"]
 
 
 def log_of_run(
-    run: Run, *, attempt: int | None = None, rank: int = 0, names: Collection[str] | None = None
+    run: Run,
+    *,
+    attempt: int | None = None,
+    rank: int = 0,
+    names: Collection[str] | None = None,
+    damage: list[str] | None = None,
 ) -> TrainingLog:
     """What one rank logged on a lineage, steps in the trainer's labels.
 
@@ -29,16 +34,18 @@ def log_of_run(
         Whose telemetry.
     names
         Only these; by default all.
+    damage
+        What cannot be trusted is told here and left out; without a list for it, it raises.
 
     Raises
     ------
     NotInRun
         No such attempt, or the rank logged nothing there.
     RunDamaged
-        Telemetry that cannot be trusted.
+        Telemetry that cannot be trusted, and no list for damage was given.
     """
     torn: list[str] = []
-    found = telemetry_of_lineage(run, attempt, ranks=[rank], names=names, torn=torn)
+    found = telemetry_of_lineage(run, attempt, ranks=[rank], names=names, torn=torn, damage=damage)
     whole = found[found["slot"] < 0]
     if not len(whole):
         raise NotInRun(

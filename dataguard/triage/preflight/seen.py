@@ -166,8 +166,9 @@ def _records(
 
 def _telemetry(run: Run, leaf: int, notes: list[str]) -> dict[str, object]:
     torn: list[str] = []
-    rows = telemetry_of_lineage(run, leaf, torn=torn)
-    notes += torn
+    damage: list[str] = []
+    rows = telemetry_of_lineage(run, leaf, torn=torn, damage=damage)
+    notes += [*torn, *(f"damaged telemetry was left out: {each}" for each in damage)]
     whole = rows[rows["slot"] < 0]
     steps = sorted({int(step) for step in whole["step"][whole["name"] == b"grad_norm"]})
     gaps = distances(steps)
