@@ -77,7 +77,9 @@ def seen_before(lookup: Lookup, label: int, *, attempt: int | None = None) -> tu
         shards=tuple(SeenShard(**row) for row in shards.sort("shard").iter_rows(named=True)),
         notes=(*run.problems(), *_uncounted(run)),
     )
-    ordered = rows.select("step", "position", "source", "shard", "row", "length").sort("step", "position", "shard", "row")
+    ordered = rows.select("step", "position", "source", "shard", "row", "length").sort(
+        "step", "position", "shard", "row"
+    )
     return answer, ordered.with_columns(pl.col("step") + run.first_label)
 
 
