@@ -15,16 +15,19 @@ import torch
 from torch import nn
 
 from dataguard.core.spikes import EventClass
-from dataguard.core.trainer import PlannedChange, TrainerFacts
+from dataguard.core.trainer import MonitoringFacts, PlannedChange, TrainerFacts
 from dataguard.corpus.corpus import Corpus
 from dataguard.errors import AnswerNo, UsageError
 from dataguard.loader.loader import Loader
+from dataguard.run.events import TrainerDescribed
+from dataguard.run.notes import noted
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import read_telemetry
 from dataguard.torch.monitoring.decision import Decision, SkipBudget
 from dataguard.torch.monitoring.monitor import Monitor
 from dataguard.triage.alerts import Alert, JsonLines
 from dataguard.triage.detect import Detector, DetectorSettings
+from dataguard.triage.preflight import preflight
 from tests.support.corpora import make_corpus
 from tests.support.runs import make_run, open_loaders
 from tests.torch.detected import notes_of, told, walk
@@ -58,6 +61,26 @@ def test_without_a_detector_log_decides_nothing(run: Run, loader: Loader) -> Non
         assert monitor.decision is None
         assert monitor.state_dict() == {}
     assert notes_of(run) == []
+
+
+def test_a_detector_is_known_to_the_run_from_its_first_step_on_and_told_once(run: Run, loader: Loader) -> None:
+    def point() -> tuple[str, str]:
+        (found,) = (each for each in preflight(run).points if each.name == "spike_detector")
+        return found.state, found.reason
+
+    assert point()[0] == "not known"
+    with Monitor(run, loader=loader, detector=True) as monitor:
+        assert point()[0] == "not known", "nothing was judged"
+        walk(monitor, loader, {}, range(3))
+        assert point() == ("pass", "a detector is on")
+        at = loader.state()
+    (resumed,) = open_loaders(run, microbatch_size=8, steps=500, state=at)
+    with resumed, Monitor(run, loader=resumed, detector=True) as again:
+        walk(again, resumed, {}, range(3, 6))
+    assert len(run.attempts()) == 2
+    ((entry, said),) = noted(run.read().entries, TrainerDescribed)
+    assert (said.attempt, said.facts) == (1, TrainerFacts(monitoring=MonitoringFacts(spike_detector=True)))
+    assert entry.by
 
 
 def test_each_step_is_judged_whatever_is_kept(run: Run, loader: Loader) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from dataguard.core.trainer import TrainerFacts
+from dataguard.core.trainer import MonitoringFacts, TrainerFacts
 from dataguard.errors import UsageError
+from dataguard.run.noting import note_facts
 from dataguard.torch.monitoring.decision import Decision, SkipBudget
 from dataguard.torch.monitoring.detecting import ATTENTION, Detecting, Judges, detector_of
 from dataguard.torch.monitoring.gathering import Gathering
@@ -19,6 +20,7 @@ from dataguard.torch.monitoring.judged import LOSS_SCALE
 from dataguard.torch.monitoring.standing import Standing
 from dataguard.torch.monitoring.values import Taken, Value, take
 from dataguard.triage.alerts import Alerts
+from dataguard.triage.respond import facts_of
 
 __all__ = ["Judging"]
 
@@ -173,7 +175,9 @@ class Judging:
                     f"there is no process group: the detector of rank {gathering.rank} of {gathering.world_size} sees "
                     "this rank alone, and no update is skipped"
                 )
-            if gathering.rank != 0:
+            if gathering.rank == 0:
+                self._describe_itself()
+            else:
                 self._alerts = Alerts(cooldown_steps=self._cooldown_steps)  # the same state, and nobody is told twice
             made = Detecting(
                 standing.run,
@@ -187,6 +191,14 @@ class Judging:
                 self._state = None
             self._detecting = made
         return self._detecting
+
+    def _describe_itself(self) -> None:
+        """That a detector looks at the loss, once: until it has found something, nothing else in the run tells."""
+        run = self._standing.run
+        if facts_of(run.read().entries).monitoring.spike_detector is not True:
+            note_facts(
+                run, TrainerFacts(monitoring=MonitoringFacts(spike_detector=True)), attempt=self._standing.attempt
+            )
 
     def _turn_to(self, label: int) -> None:
         step = (self._standing.attempt, label)
