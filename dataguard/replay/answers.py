@@ -97,7 +97,7 @@ class InspectedSample(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     """Bytes of a document, tokens of a window."""
     digest: str
-    """First 8 bytes of xxh3-128 of the canonical bytes, hexadecimal."""
+    """First 8 bytes of xxh3-128 of the canonical bytes, hexadecimal; zeros where nothing was delivered."""
     verdict: str | None = None
     """pass, flag, mask, substitute or halt: of the first row judged in the slot, or of the one that halts; null in an
     attempt without a policy and where nothing was judged."""
@@ -186,7 +186,7 @@ class ReplaySample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rebuilt_digest(digest: str) -> str:
-    """A sample's digest as people read it: where nothing could be rebuilt there is none.
+    """A sample's digest as people read it: where there is nothing to digest there is none.
 
     >>> rebuilt_digest("0000000000000000"), rebuilt_digest("0473edd3f0825647")
     ('none', '0473edd3f0825647')

@@ -92,6 +92,8 @@ def test_what_is_too_much_is_cut_and_said() -> None:
     looked = require_harmless(text)
     assert looked.texts[0] == "x" * MOST_CHARACTERS + "..."
     assert looked.texts[-1] == f"and {10**9 - MOST_ROWS:,} more"
+    one = Listing(title="t", columns=("c",), rows=[("r",)] * MOST_ROWS, num_rows=MOST_ROWS + 1)
+    assert require_harmless(card("x", {}, tables=[one])).texts[-1] == "and 1 more"
     wrong = require_harmless(card("x", {}, problems=(str(number) for number in range(10**9))))
     assert wrong.texts[-1] == "and more"
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dataguard.errors import RunDamaged
 from dataguard.gate.rules import Policy
 from dataguard.plan.slots import SlotStatus
-from dataguard.replay.answers import InspectedSample
+from dataguard.replay.answers import InspectedSample, rebuilt_digest
 from dataguard.replay.inspect import inspected
 from dataguard.report.run.curves import rounded
 from dataguard.report.run.facts import CellSample, HeatCell
@@ -164,7 +164,7 @@ def _cell_sample(each: Listed, preview: int | None) -> CellSample:
         rules=sample.rules,
         why=(*why, *(() if named is None else named.why)),
         loss=None if each.loss is None else rounded([each.loss])[0],
-        digest=sample.digest,
+        digest=rebuilt_digest(sample.digest),
         outlying=named is not None and named.outlying,
         preview=preview,
     )

@@ -147,6 +147,7 @@ class CellSample(msgspec.Struct, frozen=True, kw_only=True):
     loss: float | None = None
     """Its own, where samples' losses were logged."""
     digest: str
+    """Of what was delivered; ``none`` where nothing was."""
     outlying: bool = False
     """Whether `localise` says that it stands out."""
     preview: int | None = None

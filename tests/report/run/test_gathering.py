@@ -309,3 +309,6 @@ def test_in_holes_a_skip_stands_at_the_step_that_is_missing(tmp_path: Path) -> N
     around = gather_run(story.run, attempt=2, step=39).facts.heats[0]
     assert 39 in around.steps
     assert not set(range(40, 45)) & set(around.steps)
+    held = [sample for cell in around.cells for sample in cell.samples if sample.status == "quarantined"]
+    assert held
+    assert {sample.digest for sample in held} == {"none"}, "nothing was delivered"

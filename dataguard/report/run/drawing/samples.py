@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dataguard.replay.answers import rebuilt_digest
 from dataguard.report.html import told, visible
 from dataguard.report.preview import Piece, as_html
 from dataguard.report.preview import Preview as Pieces
@@ -118,7 +119,7 @@ def _named(each: LocalisedSample, found: tuple[HeatCell, CellSample] | None, fac
         position=each.position,
         status="" if sample is None or sample.status == "live" else sample.status,
         verdict=each.verdict or "",
-        digest=each.digest,
+        digest=rebuilt_digest(each.digest),
         loss=f"{loss}{against}" if loss else "",
         rules=() if sample is None else sample.rules,
         facts=tuple(about),
