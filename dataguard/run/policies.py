@@ -10,6 +10,7 @@ function of the sample and these three, never of the order of arrival.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,16 +201,22 @@ def check_fit(policy: Policy | None, plan: Plan) -> None:
 
 def kept_policy(layout: Layout, digest: str, *, name: str | None = None) -> Policy:
     """The run's copy of a policy, called `name` unless it says itself; RunDamaged where it is missing or another."""
-    from dataguard.gate.policy import read_policy
-
     path = layout.policy(digest)
     try:
-        policy = read_policy(_content(path).decode(), name=name or digest[:16])
+        policy = _read(_content(path).decode(), name or digest[:16])
     except (PolicyError, UnicodeDecodeError) as error:
         raise RunDamaged(f"the run's copy of policy {digest[:16]} cannot be read", found=str(error)) from error
     if policy.digest != digest:
         raise RunDamaged(f"{path} holds another policy than its name says", found=policy.digest, allowed=digest)
     return policy
+
+
+@lru_cache(maxsize=8)
+def _read(text: str, name: str) -> Policy:
+    """A text is read once, however many steps are rebuilt; the file is read again each time, for it may have gone."""
+    from dataguard.gate.policy import read_policy
+
+    return read_policy(text, name=name)
 
 
 def kept_profile(layout: Layout, digest: str) -> Profile:
