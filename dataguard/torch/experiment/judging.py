@@ -16,13 +16,15 @@ A batch shows an event of the loss also where its loss is ordinary and its updat
 (`damage_of`), by what would stand out or by half of the event: the loss of a step is that from before its update.
 
 The *placebo* cell asks whether this state does it to anything: the same placebo batches are held against where they
-are ordinary, on the other node, and for what rises on the earlier checkpoint (loss falls in training).
+are ordinary, on the other node, and for what rises on the earlier checkpoint (loss falls in training). Where all states
+are in it, none of them is ordinary: so the batches are held against the *level* that the run logged before the event,
+too. It counts where every one of them lies above it, for then they share what makes the event.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -152,13 +154,17 @@ def _median(values: FloatArray, axis: int | None = None) -> FloatArray:
     return np.asarray(np.quantile(values, 0.5, axis=axis, method="lower" if np.isinf(values).any() else "linear"))
 
 
-def judge(states: Sequence[StateResult], asked: Asked) -> dict[tuple[str, str, str], Judged]:
+def judge(
+    states: Sequence[StateResult], asked: Asked, levels: Mapping[str, float] | None = None
+) -> dict[tuple[str, str, str], Judged]:
     """What every cell that was measured shows, by (checkpoint, batch, name of the node).
 
     Parameters
     ----------
     states
         Of all nodes; each of at least two repeats and four placebo batches, the same ones everywhere.
+    levels
+        By checkpoint: what the run logged of ordinary batches before the event, in nats, where that can be compared.
     """
     results = {(each.checkpoint, each.node): each for each in states}
     known = {key: _State.of(each, asked) for key, each in results.items()}
@@ -171,6 +177,10 @@ def judge(states: Sequence[StateResult], asked: Asked) -> dict[tuple[str, str, s
         batch = _of_batch(state, reference, asked)
         judged[(checkpoint, "event", node)] = _with_damage(batch, results[(checkpoint, node)], reference, asked)
         judged[(checkpoint, "placebo", node)] = _of_placebos(state, reference, asked)
+        if levels and checkpoint in levels and asked.signal == "loss" and asked.sign > 0:
+            shared = _shared(state, reference, asked, levels[checkpoint])
+            if shared is not None and judged[(checkpoint, "placebo", node)].spikes is not Told.YES:
+                judged[(checkpoint, "event", node)], judged[(checkpoint, "placebo", node)] = shared
     return judged
 
 
@@ -221,6 +231,17 @@ def _of_placebos(state: _State, reference: _State, asked: Asked) -> Judged:
         )
     what = "placebo batches, against themselves where they are lowest" if state is not reference else "placebo batches"
     return _told(excesses, state, reference, asked, what=what)
+
+
+def _shared(state: _State, reference: _State, asked: Asked, level: float) -> tuple[Judged, Judged] | None:
+    """The batch and the placebo batches against the level from before the event, where all of them lie above it."""
+    if not (np.isfinite(state.placebos).all() and (state.placebos > level).all() and np.isfinite(state.batch).all()):
+        return None
+    where = f"against {level:.4g}, which the run logged before the event"
+    batch = _told(state.batch - level, state, reference, asked, what=f"the batch, {where}")
+    excesses = np.asarray(_median(state.placebos, axis=1)) - level
+    placebo = _told(excesses, state, reference, asked, what=f"placebo batches, {where}")
+    return (batch, placebo) if batch.spikes is placebo.spikes is Told.YES else None
 
 
 def _told(excesses: FloatArray, state: _State, reference: _State, asked: Asked, *, what: str) -> Judged:

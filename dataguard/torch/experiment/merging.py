@@ -113,6 +113,7 @@ def cells_of(
     other: ExperimentReport | None,
     asked: Asked,
     doubts: Mapping[str, str],
+    levels: Mapping[str, float] | None = None,
 ) -> tuple[tuple[CellResult, ...], Replay]:
     """The eight cells and their outcome; those that were not measured are unknown, with what is missing.
 
@@ -122,9 +123,11 @@ def cells_of(
     ----------
     doubts
         By checkpoint: why nothing that was measured from there counts.
+    levels
+        As `judge` takes them.
     """
     states = [*mine, *(other.states if other is not None else ())]
-    judged = judge(states, asked)
+    judged = judge(states, asked, levels)
     names = {"this": node, "other": other.node if other is not None else None}
     if other is not None and _shows(judged, other.node) and not _shows(judged, node):
         names = {"this": other.node, "other": node}

@@ -6,8 +6,9 @@ From the journal's notes and from telemetry. What nobody said or logged is None 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import msgspec
 import numpy as np
@@ -21,11 +22,14 @@ from dataguard.run.logs import telemetry_names
 from dataguard.run.notes import noted
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import names_in, telemetry_of_lineage
+from dataguard.torch.experiment.answers import CheckpointUsed, StateResult, number
 from dataguard.torch.experiment.judging import Asked
 
-__all__ = ["Logged", "Wanted", "checkpoints_of", "facts_of", "logged", "wanted"]
+__all__ = ["Logged", "Wanted", "checkpoints_of", "facts_of", "levels_of", "logged", "wanted"]
 
 _FEWEST_TIMES = 3
+_LEAST_LEVEL, _MOST_LEVEL = 8, 32
+"""Steps before an event whose losses make the level: as many as tell one, and as many as the detector's own takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +130,30 @@ def _found(run: Run, step: int, attempt: int) -> SpikeEvent | None:
                 rank=note.rank,
             )
     return None
+
+
+def levels_of(
+    log: Logged, want: Wanted, step: int, before: StateResult, checkpoints: Iterable[CheckpointUsed]
+) -> dict[str, float]:
+    """By checkpoint: the median loss that the run logged before the event, where what is measured compares with it.
+
+    It does where the batch's own loss, as measured in every repeat, is nearer to what was logged of its step than to
+    that level: then the loss is the trainer's, and the state that of the run. A checkpoint from before the event lies
+    on the level itself, or above it since loss falls in training, and is not held against it.
+    """
+    known = sorted(each for each, value in log.losses.items() if each < want.steps.start and math.isfinite(value))
+    there = log.losses.get(step, math.nan)
+    if len(known) < _LEAST_LEVEL or not math.isfinite(there):
+        return {}
+    level = median(log.losses[each] for each in known[-_MOST_LEVEL:])
+    own = [number(each.batch.loss) for each in before.repeats]
+    if not all(abs(value - there) < abs(value - level) for value in own):
+        return {}
+    return {
+        each.checkpoint: level
+        for each in checkpoints
+        if each.checkpoint == "before" or each.next_step > want.steps.start
+    }
 
 
 def checkpoints_of(

@@ -41,7 +41,7 @@ from dataguard.torch.experiment.floats import check_floats, run_dtype_of
 from dataguard.torch.experiment.judging import damage_of, ordinary_of, ordinary_threshold
 from dataguard.torch.experiment.measuring import Load, Loss, Update
 from dataguard.torch.experiment.merging import cells_of, check_given, others_of, read_reports
-from dataguard.torch.experiment.recorded import Logged, Wanted, checkpoints_of, facts_of, logged, wanted
+from dataguard.torch.experiment.recorded import Logged, Wanted, checkpoints_of, facts_of, levels_of, logged, wanted
 from dataguard.torch.experiment.replays import Replayed, Replayer, default_update
 from dataguard.torch.making import Collate, Transform
 
@@ -229,7 +229,8 @@ def experiment(
     other = found[-1] if found else None
     if len(found) > 1:
         notes.append(f"of {len(found)} other nodes the newest is merged: {', '.join(each.node for each in found)}")
-    cells, outcome = cells_of(states, name, other, want.asked, doubts)
+    levels = levels_of(log, want, step, replayed["before"].result, report.checkpoints)
+    cells, outcome = cells_of(states, name, other, want.asked, doubts, levels)
     if outcome is Replay.STATE:
         _point_back(replayed["before"].result, notes)
     damage, damage_nats = damage_of(replayed["before"].result)

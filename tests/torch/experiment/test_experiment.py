@@ -191,6 +191,27 @@ def test_a_state_that_does_it_to_anything(ordinary: Trained, tmp_path: Path) -> 
     assert report.outcome is Replay.STATE
 
 
+def test_a_state_whose_shift_all_batches_share_is_no_event_that_does_not_reproduce(
+    ordinary: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One checkpoint alone is known, from within the shift: nothing measured is ordinary, and the log says what was."""
+    saved = torch.load(paths_of(ordinary, SPIKE)[SPIKE])
+    saved["model"]["head.bias"][0] += 12.0  # another byte is expected of everything
+    torch.save(saved, tmp_path / "shifted.pt")
+    settings: dict[str, Any] = {"checkpoints": {SPIKE: tmp_path / "shifted.pt"}}
+    report = run_it(ordinary, **settings)
+    assert report.outcome is not Replay.STATE, "what was logged of the step is not what this state gives"
+    level = float(np.median(ordinary.losses[:SPIKE]))
+    own = number(report.states[0].repeats[0].batch.loss)
+    assert own > level + 1
+    losses = {**dict(enumerate(ordinary.losses[:SPIKE])), SPIKE: own}
+    monkeypatch.setattr(runner, "logged", lambda *_: Logged(losses=losses, rates={}, seconds_per_step=None))
+    report = run_it(ordinary, **settings)
+    assert shown(report)[("before", "placebo", "this")] is Told.YES
+    assert shown(report)[("before", "event", "this")] is Told.YES
+    assert report.outcome is Replay.STATE
+
+
 def test_nothing_reproduces(ordinary: Trained) -> None:
     report = run_it(ordinary)
     assert report.outcome is Replay.NOT_REPRODUCED

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dataguard.core.evidence import Told
 from dataguard.torch.experiment.answers import Measured, Repeat, StateResult, number, spelled
@@ -119,6 +121,45 @@ def test_a_node_is_held_against_the_other() -> None:
     assert told[("before", "event", "b")].spikes is Told.YES
     assert told[("before", "placebo", "b")].spikes is Told.YES
     assert told[("before", "event", "a")].spikes is Told.NO
+
+
+def shares_level(batch: Sequence[float], placebos: NDArray[np.float64], level: float, needed: float) -> bool:
+    """The twin: whether all that was measured, (R,) and (R, K), lies above a level, and by enough."""
+    for own, row in zip(batch, placebos.tolist(), strict=True):
+        if min(row) <= level or own - level <= needed or statistics.median(row) - level <= needed:
+            return False
+    return True
+
+
+def test_a_shift_that_all_batches_share_is_that_of_the_state_by_what_was_logged_before() -> None:
+    rng = np.random.default_rng(3)
+    seen = set()
+    for _ in range(200):
+        rise = float(rng.uniform(-0.5, 1.5))
+        placebos = 3.0 + rise + 0.05 * rng.standard_normal(16)
+        batch = [3.0 + rise + float(rng.normal(0, 0.05))] * 2
+        told = judge([state(batch, placebos.tolist())], LOSS, {"before": 3.0})
+        scale = 1.4826 * float(np.median(np.abs(placebos - np.median(placebos))))
+        shared = shares_level(batch, np.stack([placebos, placebos]), 3.0, 5.26 * scale)
+        assert (told[("before", "placebo", "a")].spikes is Told.YES) == shared
+        assert (told[("before", "event", "a")].spikes is Told.YES) or not shared
+        seen.add(shared)
+    assert seen == {True, False}
+
+
+def test_a_level_is_no_level_where_it_was_not_logged_of_that_state_or_of_that_signal() -> None:
+    risen = state([5.0, 5.0], [each + 2 for each in PLACEBOS])
+    assert cell([risen], LOSS, "before", "placebo", "a").spikes is Told.NO, "all is alike there"
+    for asked, levels in (
+        (LOSS, {"earlier": 3.0}),
+        (Asked(signal="loss", sign=-1, effect=None), {"before": 3.0}),
+        (Asked(signal="grad_norm", sign=1, effect=None), {"before": -1.0}),
+    ):
+        assert judge([risen], asked, levels)[("before", "placebo", "a")].spikes is not Told.YES
+    assert "logged before the event" in judge([risen], LOSS, {"before": 3.0})[("before", "event", "a")].text
+    spiked = judge([state([5.0, 5.0])], LOSS, {"before": 3.0})
+    assert spiked[("before", "event", "a")].spikes is Told.YES
+    assert spiked[("before", "placebo", "a")].spikes is Told.NO, "the batch alone does it"
 
 
 def after(rise: float, control: float = -0.01, num: int = 8) -> dict[str, tuple[float, ...]]:
