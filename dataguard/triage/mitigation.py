@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from dataguard.core.evidence import Mitigation
 from dataguard.core.spikes import SpikeEvent
-from dataguard.core.trainer import TrainerFacts
+from dataguard.core.trainer import MonitoringFacts, TrainerFacts
 from dataguard.errors import NotInRun
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.run.events import TrainerDescribed
@@ -91,10 +93,10 @@ def _tried(run: Run, entries: Sequence[Entry], before: AttemptPlan, retry: Attem
 
 
 def _facts(entries: Sequence[Entry], attempt: int) -> TrainerFacts:
-    """What the trainer had said of itself by the end of an attempt."""
+    """What the trainer had said of itself by the end of an attempt, but for who watches it: that helps nothing."""
     known = [
         entry
         for entry in entries
         if not isinstance(entry.event, TrainerDescribed) or (entry.event.attempt or 0) <= attempt
     ]
-    return facts_of(known)
+    return msgspec.structs.replace(facts_of(known), monitoring=MonitoringFacts())

@@ -16,6 +16,7 @@ from dataguard.report.triage import render_triage
 from dataguard.run.frames import FramesReader
 from dataguard.run.run import Run
 from dataguard.triage.curve import curve_of_run
+from dataguard.triage.preflight import preflight
 from dataguard.triage.triage import NOTHING_CHECKED, triage
 from tests.triage.test_triage import SPIKE, logged
 
@@ -55,6 +56,7 @@ def test_the_event_is_found_in_what_is_whole_and_the_damage_is_named(run: Run) -
     (told,) = answer["damage"]
     assert name in told
     assert answer["diagnosis"]["verdict"] == "inconclusive"
+    assert any("damaged telemetry was left out" in note and name in note for note in preflight(run).notes)
     text = "\n".join(each for each in render_triage(triage(run, note=False)) if isinstance(each, str))
     assert f"damaged, and left out: {told}" in text
 

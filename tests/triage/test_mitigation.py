@@ -9,7 +9,7 @@ import pytest
 
 from dataguard.core.evidence import Mitigation
 from dataguard.core.spikes import EventClass, SpikeEvent
-from dataguard.core.trainer import OptimizerFacts, TrainerFacts
+from dataguard.core.trainer import MonitoringFacts, OptimizerFacts, TrainerFacts
 from dataguard.loader import walking
 from dataguard.run import amend
 from dataguard.run.noting import note_facts
@@ -56,6 +56,25 @@ def test_a_skip_that_got_past_it_helped(run: Run) -> None:
     amend.skip(run, 58, 66, reason="spike")
     again(run, stop=120, spike=False)
     assert of(run) is Mitigation.SKIP
+
+
+def test_a_detector_that_was_put_on_is_not_what_helped(run: Run) -> None:
+    amend.skip(run, 58, 66, reason="spike")
+    again(run, stop=120, spike=False)
+    note_facts(run, TrainerFacts(monitoring=MonitoringFacts(spike_detector=True)), attempt=2)
+    assert of(run) is Mitigation.SKIP
+
+
+def test_a_curve_with_holes_got_past_nothing(run: Run) -> None:
+    amend.skip(run, 58, 66, reason="spike")
+    again(run, stop=120, spike=False)
+    path = run.layout.telemetry(2, 0)
+    content = bytearray(path.read_bytes())
+    content[4096 + 50] ^= 1
+    path.write_bytes(bytes(content))
+    helped, (text,) = mitigation_of(run, run.read(), 1, EVENT)
+    assert helped is Mitigation.NOT_TRIED
+    assert "damaged" in text
 
 
 def test_another_configuration_that_got_past_it_helped(run: Run) -> None:
