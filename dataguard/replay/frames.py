@@ -106,8 +106,8 @@ def index_frame(
         delivered in its place, null unless substituted; ``status`` (Enum of `SlotStatus`, in small letters);
         ``verdict`` (Enum of `Verdict`) and ``rules`` (List of names), null where nothing was judged; ``event`` of the
         journal that withheld it, null for none; ``digest``, ``microbatch_digest`` (String, hexadecimal; the first null
-        where nothing was delivered, the second on the first slot of each microbatch); ``headline_<signal>`` (Float64, to
-        the resolution of one byte) of every judged sample; ``signal_<signal>`` (Float32, 10 mantissa bits) where the
+        where nothing was delivered, the second on the first slot of each microbatch); ``headline_<signal>`` (Float64,
+        to the resolution of one byte) of every judged sample; ``signal_<signal>`` (Float32, 10 mantissa bits) where the
         index keeps it: of whatever is no plain pass, and of one sample in a hundred.
 
     Raises

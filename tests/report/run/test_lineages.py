@@ -124,15 +124,14 @@ def test_checkpoints_are_those_of_the_lineage(facts: RunFacts) -> None:
 
 def test_telemetry_in_another_s_place_is_damage_and_a_torn_tail_is_none(run: Run, tmp_path: Path) -> None:
     copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
-    first, second = (copy.layout.telemetry(1, rank) for rank in range(2))
-    with second.open("ab") as file:
+    other, lost = copy.layout.telemetry(1, 1), copy.layout.telemetry(2, 3)
+    with other.open("ab") as file:
         file.write(b"\1" * 100)
     gathered = gather_run(copy)
     assert gathered.damage == ()
     assert any("unfinished frame" in note and "100 bytes" in note for note in gathered.facts.notes)
-    shutil.copyfile(second, first)
+    shutil.copyfile(other, lost)
     gathered = gather_run(copy)
     assert any("another file in this one's place" in text for text in gathered.damage)
-    assert curve_of(gathered.facts, "loss").low[:FORK] == tuple(101.0 + step for step in range(FORK)), (
-        "the other rank's"
-    )
+    left = tuple(201.0 + step for step in range(FORK, FORK + 11))
+    assert curve_of(gathered.facts, "loss").low[FORK:] == left, "the other three ranks'"
