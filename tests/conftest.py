@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.torch.forking import Launch
 
 settings.register_profile(
     "house",
@@ -32,6 +37,15 @@ def shared() -> Path:
     if not (root / "data" / "PROVENANCE.md").is_file():
         pytest.skip(f"real files are not on this machine (looked in {root}); set DATAGUARD_SHARED")
     return root
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Launch]:
+    """Real ranks, forked from one process: ``ranks("tests.torch....", folder, world_size, **words)``."""
+    from tests.torch.forking import forked_ranks
+
+    with forked_ranks() as launch:
+        yield launch
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

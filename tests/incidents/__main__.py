@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from tests.incidents.incident import play
 from tests.incidents.plants import MODULES, incident_named
 from tests.incidents.stage import warm_start
 from tests.incidents.table import row_of, rows_as_text
+from tests.torch.forking import forked_ranks
 
 
 def main() -> int:
@@ -27,13 +29,16 @@ def main() -> int:
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix="incidents-")) if arguments.keep is None else arguments.keep
     rows, num_wrong = [], 0
-    try:
+    with ExitStack() as kept:
+        if arguments.keep is None:
+            kept.callback(shutil.rmtree, folder)
+        ranks = kept.enter_context(forked_ranks())
         warm = warm_start(folder, arguments.seed)
         for name in arguments.only:
             home = folder / f"{name}-{arguments.seed}"
             home.mkdir()
             try:
-                outcome = play(incident_named(name), home, warm, arguments.seed)
+                outcome = play(incident_named(name), home, warm, arguments.seed, ranks)
             except Exception:  # noqa: BLE001 - the others are played all the same
                 traceback.print_exc()
                 rows.append((name, "-", "-", "-", "no: it could not be played", "-"))
@@ -42,9 +47,6 @@ def main() -> int:
             rows.append(row_of(outcome))
             num_wrong += not outcome.right
             print(f"{name}: {'right' if outcome.right else outcome.wrong}", file=sys.stderr, flush=True)
-    finally:
-        if arguments.keep is None:
-            shutil.rmtree(folder)
     print("\n".join(rows_as_text(rows)))
     return 1 if num_wrong else 0
 

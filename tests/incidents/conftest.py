@@ -27,13 +27,15 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def played(
-    tmp_path: Path, warm: Path, record_property: Callable[[str, object], None]
+    request: pytest.FixtureRequest, tmp_path: Path, warm: Path, record_property: Callable[[str, object], None]
 ) -> Iterator[Callable[[str], Outcome]]:
     """Plays an incident by name; its row goes into the table."""
 
     def by_name(name: str) -> Outcome:
+        incident = incident_named(name)
+        ranks = request.getfixturevalue("ranks") if incident.settings(_SEED).world_size > 1 else None
         with _one_thread():
-            outcome = play(incident_named(name), tmp_path, warm, _SEED)
+            outcome = play(incident, tmp_path, warm, _SEED, ranks)
         record_property(ROW, [MODULES.index(name), *row_of(outcome)])
         return outcome
 

@@ -7,10 +7,7 @@ What came out is held against what the table of the issue expects: class, place,
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +19,10 @@ from dataguard import Run
 from dataguard.core.evidence import Verdict
 from dataguard.core.spikes import EventClass
 from dataguard.errors import AnswerNo
-from tests.architecture.tree import TOP
 from tests.incidents.corpus import prose, write_corpus
 from tests.incidents.stage import BATCH, Settings, Stage
 from tests.incidents.training import Training, encode, mean_loss
+from tests.torch.forking import Launch
 
 __all__ = ["Incident", "Outcome", "Played", "Segment", "clean", "experiment_on", "play", "shards_of"]
 
@@ -131,12 +128,18 @@ def stage_of(incident: Incident, folder: Path, warm: Path, seed: int) -> tuple[S
     return Stage(folder, seed, warm), tagged
 
 
-def play(incident: Incident, folder: Path, warm: Path, seed: int) -> Outcome:
-    """Play an incident in an empty folder and hold the answer against the table."""
+def play(incident: Incident, folder: Path, warm: Path, seed: int, ranks: Launch | None = None) -> Outcome:
+    """Play an incident in an empty folder and hold the answer against the table.
+
+    Parameters
+    ----------
+    ranks
+        Starts the processes of an incident of several ranks; the others do without.
+    """
     began = time.monotonic()
     stage, tagged = stage_of(incident, folder, warm, seed)
     settings = incident.settings(seed)
-    train(incident, stage, settings)
+    train(incident, stage, settings, ranks)
     run = Run.open(stage.run)
     more = dict(incident.after(stage, settings, run)) if incident.after else {}
     if incident.answers is None:
@@ -176,46 +179,23 @@ def _names(values: frozenset[Any]) -> str:
     return " or ".join(sorted(str(value or "none") for value in values))
 
 
-def train(incident: Incident, stage: Stage, settings: Settings) -> None:
+def train(incident: Incident, stage: Stage, settings: Settings, ranks: Launch | None) -> None:
     """Train the run: here, or as a process for each rank."""
     if settings.world_size == 1:
         Training(stage, settings).go()
         return
-    words = {
-        "incident": incident.name,
-        "folder": str(stage.folder),
-        "seed": stage.seed,
-        "warm": str(stage.warm),
-        "init": str(stage.folder / "init"),
-    }
-    changes = {"PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.incidents.rank", json.dumps({**words, "rank": rank})],
-            env={**os.environ, **changes},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(settings.world_size)
-    ]
-    stop = time.monotonic() + RANK_SECONDS
-    try:
-        if incident.first_to_fail is not None:
-            process = processes[incident.first_to_fail]
-            _, err = process.communicate(timeout=RANK_SECONDS)
-            assert process.returncode != 0, "the run went on"
-            return
-        for process in processes:
-            _, err = process.communicate(timeout=max(1.0, stop - time.monotonic()))
-            assert process.returncode == 0, err
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdout, process.stderr):
-                assert pipe is not None
-                pipe.close()
+    assert ranks is not None, f"{incident.name} has {settings.world_size} ranks, and nobody to start them"
+    ranks(
+        "tests.incidents.rank",
+        stage.folder,
+        settings.world_size,
+        patience_seconds=RANK_SECONDS,
+        first_to_fail=incident.first_to_fail,
+        incident=incident.name,
+        stage=str(stage.folder),
+        seed=stage.seed,
+        warm=str(stage.warm),
+    )
 
 
 def diagnose(incident: Incident, stage: Stage, settings: Settings, run: Run) -> Any:

@@ -1,10 +1,9 @@
-"""One rank of an incident, as a process of its own: ``python -m tests.incidents.rank WORDS``."""
+"""One rank of an incident, as a process of its own (see tests.torch.forking)."""
 
 from __future__ import annotations
 
-import json
+import atexit
 import platform
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,10 @@ def main(words: dict[str, Any]) -> None:
         world_size=settings.world_size,
         timeout=timedelta(seconds=settings.timeout_seconds),
     )
-    stage = Stage(Path(words["folder"]), words["seed"], Path(words["warm"]))
-    Training(stage, settings, rank=words["rank"]).go()
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    stage = Stage(Path(words["stage"]), words["seed"], Path(words["warm"]))
+    try:
+        Training(stage, settings, rank=words["rank"]).go()
+        dist.barrier()
+        dist.destroy_process_group()
+    finally:
+        atexit._run_exitfuncs()  # a fork ends without, and a trainer that fails does not

@@ -90,15 +90,16 @@ class Training:
             monitor.log_samples(microbatch, (sums / counts.clamp(min=1)).detach())
             total += sums.detach().sum()
         settings.fault.on_gradients(self, step)
-        own = _norm(self.model) * all_tokens / num_tokens.clamp(min=1)  # of the mean over this rank's tokens
+        more = {}
         if settings.world_size > 1:
+            own = _norm(self.model) * all_tokens / num_tokens.clamp(min=1)  # of the mean over this rank's tokens
+            more = {"local_grad_norm": own}
             self._reduce()
         clip = float("inf") if settings.clip is None else settings.clip
         grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
         self.optimizer.step()
         settings.fault.after_update(self, step)
         self.optimizer.zero_grad()
-        more = {"local_grad_norm": own} if settings.world_size > 1 else {}
         loss = total / num_tokens if num_tokens > 0 else None  # nothing to learn from has no loss
         monitor.log(step, loss=loss, grad_norm=grad_norm, lr=group["lr"], **more)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from dataguard.corpus.corpus import Corpus
 from tests.support.corpora import make_corpus
-from tests.torch.forking import Launch, forked_ranks
 from tests.torch.making import Delivered, a_run, all_of
 
 DOCUMENTS = {"web": {"a.parquet": 70, "b.jsonl.gz": 30, "c.jsonl.zst": 20}, "code": {"d.parquet": 40}}
@@ -35,13 +33,6 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def unbroken(documents: Corpus, tmp_path_factory: pytest.TempPathFactory) -> list[Delivered]:
     """Steps 0:12 of the documents on one rank, four microbatches a step, read at hand-over."""
     return all_of(a_run(tmp_path_factory.mktemp("unbroken") / "run", documents), steps=12)
-
-
-@pytest.fixture(scope="session")
-def ranks() -> Iterator[Launch]:
-    """Real ranks, forked from one process: ``ranks("tests.torch....", folder, world_size, **words)``."""
-    with forked_ranks() as launch:
-        yield launch
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """How do many launches of real ranks pay for one import of torch? A process that has imported all of it forks them.
 
 Run as ``python -m tests.torch.forking`` it reads launches, each a line of JSON: module, folder, world_size, words,
-seconds. Each rank is a fork that calls ``module.main(words)`` with its rank, world_size and init (where the ranks meet)
-added to the words; what it prints goes to files of the folder. The line it answers with holds the exit codes; a rank
-that is late is killed, and its code is null.
+seconds, first_to_fail. Each rank is a fork that calls ``module.main(words)`` with its rank, world_size and init (where
+the ranks meet) added to the words; what it prints goes to files of the folder. The line it answers with holds the exit
+codes; a rank that is late, or still there when `first_to_fail` has ended, is killed, and its code is null.
 """
 
 from __future__ import annotations
@@ -32,9 +32,21 @@ _NUMBERS = itertools.count()
 
 
 class Launch(Protocol):
-    """What each rank of a launch printed; a rank that fails, hangs or prints to standard error fails the test."""
+    """What each rank of a launch printed; a rank that fails, hangs or prints to standard error fails the test.
 
-    def __call__(self, module: str, folder: Path, world_size: int, **words: Any) -> list[str]: ...
+    Where one is to fail, the test fails if it does not, and the others are killed as soon as it has.
+    """
+
+    def __call__(
+        self,
+        module: str,
+        folder: Path,
+        world_size: int,
+        *,
+        patience_seconds: float = SECONDS,
+        first_to_fail: int | None = None,
+        **words: Any,
+    ) -> list[str]: ...
 
 
 @contextmanager
@@ -52,16 +64,34 @@ def forked_ranks() -> Iterator[Launch]:
     assert stdin is not None
     assert stdout is not None
 
-    def launch(module: str, folder: Path, world_size: int, **words: Any) -> list[str]:
+    def launch(
+        module: str,
+        folder: Path,
+        world_size: int,
+        *,
+        patience_seconds: float = SECONDS,
+        first_to_fail: int | None = None,
+        **words: Any,
+    ) -> list[str]:
         folder = folder / f"ranks-{next(_NUMBERS)}"
         folder.mkdir()
-        order = {"module": module, "folder": str(folder), "world_size": world_size, "words": words, "seconds": SECONDS}
+        order = {
+            "module": module,
+            "folder": str(folder),
+            "world_size": world_size,
+            "words": words,
+            "seconds": patience_seconds,
+            "first_to_fail": first_to_fail,
+        }
         stdin.write(json.dumps(order) + "\n")
         stdin.flush()
         codes = json.loads(stdout.readline())
         errors = [(folder / f"{rank}.err").read_text() for rank in range(world_size)]
-        assert codes == [0] * world_size, errors
-        assert errors == [""] * world_size
+        if first_to_fail is None:
+            assert codes == [0] * world_size, errors
+            assert errors == [""] * world_size
+        else:
+            assert codes[first_to_fail] == 1, (codes, errors)
         return [(folder / f"{rank}.out").read_text() for rank in range(world_size)]
 
     try:
@@ -101,7 +131,8 @@ def fork(order: dict[str, Any]) -> list[int | None]:
         left[rank] = pid
     codes: list[int | None] = [None] * len(left)
     deadline = time.monotonic() + order["seconds"]
-    while left and time.monotonic() < deadline:
+    awaited = left if order["first_to_fail"] is None else {order["first_to_fail"]}
+    while any(rank in left for rank in awaited) and time.monotonic() < deadline:
         for rank, pid in list(left.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

@@ -56,7 +56,7 @@ def _place(played: Played) -> tuple[str, bool]:
 INCIDENT = Incident(
     name="stalled_rank",
     segments=lambda generator: [clean(generator, 80)],
-    settings=lambda seed: Settings(num_steps=80, world_size=2, watch_every=0, timeout_seconds=25.0, fault=_Stall()),
+    settings=lambda seed: Settings(num_steps=80, world_size=2, watch_every=0, timeout_seconds=10.0, fault=_Stall()),
     classes=frozenset({EventClass.STALL}),
     verdicts=frozenset({Verdict.INCONCLUSIVE}),
     place=_place,
