@@ -76,7 +76,7 @@ def told(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     done: dict[str, subprocess.CompletedProcess[str]] = {}
     shard = ""
     for name, (words, code) in TYPED.items():
-        done[name] = dataguard(*shlex.split(words.replace("SHARD", shard)), cwd=folder, code=code)
+        done[name] = dataguard(*shlex.split(words.replace("SHARD", shard)), cwd=folder, code=code, fresh=True)
         if name == "plan":
             listed = pq.read_metadata(folder / "M.parquet")
             assert listed.num_rows > 0
