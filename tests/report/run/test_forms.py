@@ -103,6 +103,7 @@ def test_what_the_gate_withholds_is_told_by_source_and_rule(tmp_path: Path) -> N
     (web,) = facts.withheld
     assert web.by_rule["low"] == web.by_status["substituted"] + web.by_status.get("refused", 0)
     assert web.by_rule["low"] > 10
+    assert facts.num_samples == web.num_slots - web.by_status.get("refused", 0), "a substitute is delivered"
     held = next(measure for measure in facts.heats[0].measures if measure.name == "withheld")
     refused = [
         (cell.rank, cell.step, sample) for cell in facts.heats[0].cells for sample in cell.samples if sample.delivered
@@ -173,6 +174,9 @@ def test_an_evaluation_of_a_stream_is_a_page_of_its_own(tmp_path: Path) -> None:
     facts, damage = facts_of(stream.run.path, step=1)
     assert damage == ()
     assert (facts.attempt, facts.num_samples) == (2, 13)
+    assert (facts.withheld[0].num_slots, facts.withheld[0].by_status) == (13, {}), "padding is no sample"
+    (held,) = (measure.values for measure in facts.heats[0].measures if measure.name == "withheld")
+    assert held == ((0.0, 0.0),)
     assert len(facts.attempts) == 2
     whole, _ = facts_of(run.path)
     assert whole.num_samples == 16
