@@ -56,6 +56,9 @@ def test_half_a_step_is_not_complete_and_values_are_as_triage_has_them(tmp_path:
         ("grad_norm", (2.0, None, 2.0)),
         ("lr", (1e-3, 1e-3, 1e-3)),
     }
+    speeds = [watcher.look(now_seconds=BEGIN + seconds).last_minute for seconds in (4.0, 12.0, 30.0)]
+    per_second = [None if each is None else each.steps_per_second for each in speeds]
+    assert per_second == pytest.approx([1.0, 2 / 12, 2 / 30]), "silence counts once it is longer than a step takes"
     for loader in loaders:
         loader.close()
 
