@@ -69,6 +69,9 @@ def test_the_whole_story_comes_out_as_it_is_told(told) -> None:
     for each in document["commands"]:
         assert f"$ {each['command']}\n" in done.stderr
     assert "ALERT at step" in done.stderr
+    assert "1 microbatches (1 rebuilt)" in done.stderr
+    assert "compared sample by sample" not in done.stderr, "tensors were made again, and compared"
+    assert (folder / "triage.txt").read_text().count("\n") > 60
     assert (folder / "report.html").stat().st_size > 10_000
     assert document["report"] == str(folder / "report.html")
 
@@ -79,6 +82,7 @@ def test_what_it_says_of_the_event_is_so(told) -> None:
     shard, event, losses = document["shard"], document["event"], document["losses"]
     assert (event["shard"], event["rank"]) == (shard["shard"], shard["rank"])
     assert shard["start"] <= event["peak"] < shard["stop"]
+    assert event["size_nats"] > event["needed_nats"] > 0
     first, resumed = curve(folder, 1), curve(folder, 2)
     peak = first[event["peak"]]
     assert losses["peak"] == pytest.approx(peak)
@@ -133,7 +137,14 @@ def test_what_is_found_otherwise_ends_the_story(tmp_path, capsys, verdict, shard
 
     planted = DemoShard(shard="code/odd", num_records=9, poisoned=True, rank=1, start=10, stop=20)
     event = DemoEvent(
-        event_class="transient_spike", start=12, stop=30, peak=peak, size_nats=1.0, rank=rank, shard=shard
+        event_class="transient_spike",
+        start=12,
+        stop=30,
+        peak=peak,
+        size_nats=1.0,
+        needed_nats=0.4,
+        rank=rank,
+        shard=shard,
     )
     stage, told = Stage(tmp_path, to_stderr=True), Told(seed=7, shard=planted, event=event, verdict=verdict)
     with pytest.raises(NotAsTold, match=what) as caught:

@@ -49,6 +49,8 @@ class DemoEvent(msgspec.Struct, frozen=True, kw_only=True):
     stop: int
     peak: int
     size_nats: float | None
+    needed_nats: float | None
+    """What a spike there needed to show."""
     rank: int | None
     """The rank that stands out most."""
     shard: str | None

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def demo(kept: Path | None, seed: int, fast: bool, clean: bool, as_json: bool) -
     told = Told(seed=seed)
     failure: NotAsTold | None = None
     with _folder(kept) as folder, going_on(_again(kept), found=_left(kept)):
-        stage = Stage(folder, to_stderr=as_json)
+        stage = Stage(folder, to_stderr=as_json, kept=kept is not None)
         try:
             _tell(stage, told, fast=fast, clean=clean)
         except NotAsTold as error:
@@ -100,16 +101,57 @@ def _require_torch() -> None:
 
 def _render(document: DemoAnswer) -> list[str]:
     right = sum(each.exit_code == each.expected_exit_code for each in document.commands)
-    lines = [f"{right} of {len(document.commands)} commands ended as they should, in {document.seconds:.0f} s."]
+    lines = []
+    if document.all_as_expected:
+        lines += [*_in_short(document), ""]
+    lines.append(f"{right} of {len(document.commands)} commands ended as they should, in {document.seconds:.0f} s.")
     if document.checks:
         held = sum(each.as_expected for each in document.checks)
         lines.append(f"{held} of {len(document.checks)} things that were to come out came out.")
+    if document.folder is None:
+        page = "with its page " if any("report" in each.command for each in document.commands) else ""
+        return [*lines, f"Everything was removed again {page}(--keep DIR keeps it)."]
+    lines.append(f"Everything was kept in {document.folder}.")
     if document.report is not None:
         lines.append(f"Look at {document.report} in a browser.")
-    if document.folder:
-        return [*lines, f"Everything was kept in {document.folder}."]
-    page = "with its page " if any("report" in each.command for each in document.commands) else ""
-    return [*lines, f"Everything was removed again {page}(--keep DIR keeps it)."]
+    return [*lines, *_to_try(document)]
+
+
+def _in_short(document: DemoAnswer) -> list[str]:
+    """The whole story in a few sentences; none where it is one without a run that was trained."""
+    shard, event, losses = document.shard, document.event, document.losses
+    if shard is None:
+        return []
+    if event is None or losses is None:
+        return [f"In short: nothing was planted, and nothing was found ({document.verdict}). The run verifies clean."]
+    size = "" if event.size_nats is None else f" by {event.size_nats:.2f} nats"
+    needed = "" if event.needed_nats is None else f" (the detector needs {event.needed_nats:.2f})"
+    peak = "not known" if losses.peak is None else f"{losses.peak:.2f}"
+    return [
+        f"In short: {shard.num_records} records of gibberish were planted in {shard.shard}.",
+        f"Rank {shard.rank} read them from step {shard.start} on; at step {event.peak} the loss rose{size}{needed}.",
+        f"Triage named rank {event.rank} and {event.shard}; verdict {document.verdict}.",
+        "Skipped, quarantined, resumed on one rank from a checkpoint before it; the run verifies clean.",
+        f"Loss before {losses.before:.2f}, at the peak {peak}, at the end {losses.end:.2f}.",
+    ]
+
+
+def _to_try(document: DemoAnswer) -> list[str]:
+    """What to type next in the folder that was kept."""
+    if document.event is None or document.shard is None or document.folder is None:
+        return []
+    step, rank = document.event.peak, document.shard.rank
+    return [
+        f"What to try next, after  cd {shlex.quote(document.folder)}",
+        f"  dataguard inspect RUN --attempt 1 --step {step} --rank {rank}   # what the rank was fed, with its text",
+        f"  dataguard where RUN {_first_of(document.shard.shard)}   # when was this record trained on?",
+        "  dataguard log RUN   # what happened to this run, and by whom",
+    ]
+
+
+def _first_of(shard: str) -> str:
+    """The address of a shard's first record."""
+    return shlex.quote(f"{shard}:0")
 
 
 def _left(kept: Path | None) -> str:

@@ -1,14 +1,14 @@
 """What is the corpus that the demo trains on, and what is wrong with it?
 
 Passages from the standard library's source files and documentation strings (`texts`), some two hundred bytes each, as
-two sources: ``code``, mostly Parquet, and ``docs``, JSON lines. One shard of ``code`` came from elsewhere: it holds an
-archive in base64, as mails carry attachments, cut into records. Each of them is as long as the passage that stands at
-its place in a clean corpus, to the byte: whoever looks at lengths alone sees nothing.
+two sources: ``code``, mostly Parquet, and ``docs``, JSON lines. One shard of ``code`` came from a mainframe, and was
+read with the wrong table: sources in EBCDIC (code page 037), taken for text of a PC (code page 437). It is valid UTF-8,
+and no word of it means anything. Each record is as long as the passage that stands at its place in a clean corpus, to
+the byte: whoever looks at lengths alone sees nothing. Hardly a byte of it is one that a model of sources has ever seen.
 """
 
 from __future__ import annotations
 
-import base64
 import statistics
 import zlib
 from collections.abc import Iterator, Sequence
@@ -26,6 +26,8 @@ _DOCS_SHARDS, _DOCS_RECORDS = 12, 96
 _GROUP_ROWS = 16
 _ODD_PLACE, _ODD_RECORDS = 17, 160
 """Which shard of ``code`` it is, and how many records it holds."""
+_EXAMPLE_CHARACTERS = 48
+_BLANK = " ".encode("cp037").decode("cp437")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class TrainedCorpus:
     odd_lengths: Lengths
     other_lengths: Lengths
     """Of the other records of its source."""
+    example: tuple[str, str] | None
+    """How one of its records begins as it stands there, and as it was meant; None where it is not poisoned."""
     num_outside: int
     """Records of the shard that are shorter or longer than any other of their source."""
 
@@ -69,7 +73,7 @@ def write_trained_corpus(folder: Path, *, poisoned: bool, library: Path | None =
     folder
         Gets the folders ``code`` and ``docs``.
     poisoned
-        Whether the odd shard holds the archive, or the passages that stood there.
+        Whether the odd shard holds the misread text, or the passages that stood there.
     library
         Where the sources are read from; the standard library of this Python where None.
 
@@ -113,6 +117,7 @@ def write_trained_corpus(folder: Path, *, poisoned: bool, library: Path | None =
         poisoned=poisoned,
         odd_lengths=lengths,
         other_lengths=others,
+        example=_example(odd) if poisoned else None,
         num_outside=len(outside),
     )
 
@@ -124,20 +129,28 @@ def _mixed(found: Iterator[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _in_place_of(records: Sequence[dict[str, str]], files: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """Records of the same lengths, filled with an archive of the library in base64."""
+    """Records of the same lengths, filled with sources of the library that were read with the wrong table."""
     sizes = _sizes(records)
-    archive = b""
-    compressor = zlib.compressobj()
+    read = ""
     for _, text in files:
-        archive += compressor.compress(text.encode())
-        if len(archive) > sum(sizes):  # base64 makes a third more of it
+        if text.isascii():
+            read += text.encode("cp037").decode("cp437")
+        if len(read) > sum(sizes):  # a byte or more each
             break
-    lines = base64.encodebytes(archive).decode("ascii")
     made, start = [], 0
     for record, size in zip(records, sizes, strict=True):
-        made.append({"text": lines[start : start + size], "name": record["name"]})
-        start += size
+        text = read[start : start + size].encode()[:size].decode(errors="ignore")  # whole characters of so many bytes
+        start += len(text)
+        text += _BLANK * (size - len(text.encode()))
+        made.append({"text": text, "name": record["name"]})
     return made
+
+
+def _example(odd: Sequence[dict[str, str]]) -> tuple[str, str]:
+    begins = [record["text"][:_EXAMPLE_CHARACTERS] for record in odd]
+    shown = next((begin for begin in begins if begin.isprintable()), "")
+    meant = shown.encode("cp437").decode("cp037").partition("\n")[0]
+    return shown[: len(meant)], meant
 
 
 def _sizes(records: Sequence[dict[str, str]]) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -20,10 +21,11 @@ from typing import TextIO, TypeAlias
 from dataguard.cli.demo.answers import DemoCheck, DemoCommand
 from dataguard.errors import AnswerNo
 
-__all__ = ["NotAsTold", "Stage", "argv_of"]
+__all__ = ["NotAsTold", "Stage", "argv_of", "shortened"]
 
 _ENDING_SECONDS = 15.0
 Pipe: TypeAlias = "int | TextIO | None"
+_CUT = "\N{HORIZONTAL ELLIPSIS}"
 _LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
@@ -40,10 +42,13 @@ class Stage:
         Where commands run.
     to_stderr
         Whether what is told and what commands say goes to standard error: an answer in JSON has the other to itself.
+    kept
+        Whether the folder outlives the story.
     """
 
-    def __init__(self, folder: Path, *, to_stderr: bool) -> None:
+    def __init__(self, folder: Path, *, to_stderr: bool, kept: bool = False) -> None:
         self.folder = folder
+        self._kept = kept
         self.commands: list[DemoCommand] = []
         self.checks: list[DemoCheck] = []
         self._out = sys.stderr if to_stderr else sys.stdout
@@ -51,10 +56,18 @@ class Stage:
 
     def tell(self, text: str = "") -> None:
         """A sentence between the commands."""
-        print(text, file=self._out, flush=True)
+        encoding = self._out.encoding or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=self._out, flush=True)
 
-    def run(self, *words: str, expected: int = 0, why: str = "") -> None:
+    def run(self, *words: str, expected: int = 0, why: str = "", most: int | None = None) -> None:
         """Show a command, run it, let it answer, and keep its exit code.
+
+        Parameters
+        ----------
+        most
+            Lines of each paragraph that are shown of a long answer, on a terminal without what does not fit on them;
+            all of it goes into a file. Where the command ends otherwise, and by default, all of it is shown. What goes
+            to standard error always is.
 
         Raises
         ------
@@ -66,8 +79,12 @@ class Stage:
             self.tell(f"# {line}")
         self.tell(f"$ {command}")
         began = time.monotonic()
-        with _ended(self._started(words, stdout=sys.stderr if self._to_stderr else None)) as process:
+        usual = sys.stderr if self._to_stderr else None
+        with _ended(self._started(words, stdout=usual if most is None else subprocess.PIPE)) as process:
+            said = b"" if most is None else process.communicate()[0]
             code = process.wait()
+        if most is not None:
+            self._show(said.decode("utf-8", "replace"), words[1], most if code == expected else None)
         seconds = round(time.monotonic() - began, 3)
         if code or expected:
             as_it_should = "as it should" if code == expected else f"and {expected} was expected"
@@ -76,6 +93,17 @@ class Stage:
         self.commands.append(DemoCommand(command=command, exit_code=code, expected_exit_code=expected, seconds=seconds))
         if code != expected:
             raise NotAsTold(f"{command} did not end as it should", found=f"{code}", allowed=f"{expected}")
+
+    def _show(self, said: str, name: str, most: int | None) -> None:
+        lines = said.splitlines()
+        shown = lines if most is None else shortened(lines, most)
+        columns = shutil.get_terminal_size().columns if most is not None and self._out.isatty() else None
+        for line in shown:
+            self.tell(line if columns is None or len(line) <= columns else line[: columns - 1] + _CUT)
+        if most is not None and len(lines) > most:
+            (self.folder / f"{name}.txt").write_text(said, encoding="utf-8")
+            where = f"{name}.txt has all {len(lines):,} lines"
+            self.tell(f"[{where}]" if self._kept else f"[shortened; with --keep DIR, {where}]")
 
     def ask(self, *words: str) -> bytes:
         """The JSON answer of a command that the story does not show.
@@ -116,6 +144,23 @@ class Stage:
             stderr=stderr,
             env=_environment(os.environ),  # noqa: TID251 - the one place of this room
         )
+
+
+def shortened(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines of each paragraph, and how many more there are where it is more than one.
+
+    >>> shortened(["a", "b", "c", "d", "", "e", "f", "g"], 2)
+    ['a', 'b', '  ... 2 more lines', '', 'e', 'f', 'g']
+    """
+    shown: list[str] = []
+    first = 0
+    for stop in [*(i for i, line in enumerate(lines) if not line.strip()), len(lines)]:
+        paragraph = lines[first:stop]
+        num_more = len(paragraph) - most
+        shown += paragraph if num_more <= 1 else [*paragraph[:most], f"  ... {num_more:,} more lines"]
+        shown += lines[stop : stop + 1]
+        first = stop + 1
+    return shown
 
 
 def argv_of(words: Sequence[str]) -> list[str]:

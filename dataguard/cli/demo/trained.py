@@ -26,7 +26,9 @@ __all__ = ["PAGE", "TRAINER", "Told", "tell_trained"]
 PAGE = "report.html"
 TRAINER = "train.py"
 _RUN = "RUN"
-_RESUMED_STEPS = 240
+_RESUMED_STEPS = 220
+_MOST = 7
+"""Lines of each paragraph of a long answer."""
 _COMPARED_STEPS = 24
 """Medians over so many steps are compared: losses of single steps differ by more than the story is about."""
 
@@ -64,12 +66,18 @@ def tell_trained(stage: Stage, corpus: TrainedCorpus, told: Told) -> None:
 
     why = "What happened, who was fed what, and is it to blame? The batch and ordinary ones are replayed from\n"
     why += "the checkpoint before and from an earlier one, each of them several times."
-    stage.run("dataguard", "triage", _RUN, "--experiment", Path(TRAINER).stem, why=why)
+    stage.run("dataguard", "triage", _RUN, "--experiment", Path(TRAINER).stem, why=why, most=_MOST)
     answer = _triaged(stage, told)
     event = _localised(stage, answer, told)
     step, rank = str(event.peak), str(event.rank)
-    why = f"Rebuild what rank {rank} was fed at step {step} from plan and shards, and hold it against its record."
-    stage.run("dataguard", "replay", _RUN, "--step", step, "--rank", rank, why=why)
+    stage.tell(f"# It was told nothing of the shard, and names it: {event.shard}, read by rank {rank} at step {step}.")
+    needed = "" if event.needed_nats is None else f" where {event.needed_nats:.2f} would have shown"
+    size = "" if event.size_nats is None else f" The loss rose by {event.size_nats:.2f} nats{needed}."
+    stage.tell(f"# Verdict: {told.verdict}.{size}\n")
+    why = f"Rebuild what rank {rank} was fed at step {step} from plan and shards, samples and the tensors that\n"
+    why += "train.tokenize makes of them, and hold all of it bit by bit against its record."
+    words = ["--step", step, "--rank", rank, "--transform", f"{Path(TRAINER).stem}:tokenize"]
+    stage.run("dataguard", "replay", _RUN, *words, why=why, most=_MOST)
     _mend(stage, answer)
     _resume(stage, answer, event, told)
     _close(stage, told)
@@ -80,7 +88,11 @@ def _introduce(stage: Stage, corpus: TrainedCorpus) -> None:
     stage.tell(f"In {stage.folder} there are now {corpus.num_records:,} passages from Python's own library,")
     stage.tell("code/ (sources) and docs/ (documentation), and a trainer, train.py.")
     if corpus.poisoned:
-        stage.tell(f"{corpus.odd} came from elsewhere: an archive in base64, cut into {corpus.odd_records} records.")
+        stage.tell(f"{corpus.odd} came from a mainframe, and was read with the wrong table")
+        stage.tell(f"(EBCDIC as code page 437): {corpus.odd_records} records, all valid text, all gibberish.")
+        if corpus.example is not None:
+            stage.tell(f"  there stands  {corpus.example[0]}")
+            stage.tell(f"  it should be  {corpus.example[1]}")
         stage.tell("A check of lengths passes it. Bytes of a record, shortest, median, longest:")
         stage.tell(f"  of the shard         {odd.shortest:>4} {odd.median:>4} {odd.longest:>4}")
         stage.tell(f"  of the rest of code/ {others.shortest:>4} {others.median:>4} {others.longest:>4}")
@@ -92,24 +104,23 @@ def _introduce(stage: Stage, corpus: TrainedCorpus) -> None:
 
 def _audit(stage: Stage, corpus: TrainedCorpus) -> None:
     stage.run("dataguard", "manifest", "build", *corpus.sources, "-o", "M.parquet", why="What data is there?")
-    stage.run("dataguard", "audit", "M.parquet", "-o", "AUDIT", why="Is it fit to be trained on?")
+    stage.run("dataguard", "audit", "M.parquet", "-o", "AUDIT", why="Is it fit to be trained on?", most=_MOST)
     summary = msgspec.json.decode((stage.folder / "AUDIT" / "summary.json").read_bytes())
-    fired = {each["rule"]: each["fired"] for each in summary["rules"]}
     stage.check("records that the audit withholds", summary["num_withheld"], 0)
     if not corpus.poisoned:
         return
-    worst = [each["shard"] for each in summary["worst_shards"]]
-    stage.check("the audit lists it among the worst shards", corpus.odd in worst, True)
-    at_least = f"at least {corpus.odd_records // 2}"
-    num_encoded = fired["encoded"]
-    stage.check("records with the flag `encoded`", num_encoded, at_least, right=num_encoded >= corpus.odd_records // 2)
+    flags = {each["shard"]: each["verdicts"]["flag"] for each in summary["worst_shards"]}
+    stage.check("the audit lists it among the worst shards", corpus.odd in flags, True)
+    stage.check("records of it with a flag", flags[corpus.odd], corpus.odd_records)
+    fired = {each["rule"]: each["fired"] for each in summary["rules"]}
     num_flagged = sum(each["verdicts"]["flag"] for each in summary["sources"])
-    fired_lengths = fired["length_outlier"]
-    stage.tell(f"# The audit passes. It lists {corpus.odd} among the worst shards: rule `encoded` fired on")
+    stage.tell(f"# The audit passes. All {corpus.odd_records} records of {corpus.odd} carry a flag, and it is listed")
     stage.tell(
-        f"# {num_encoded} records, `length_outlier` on {fired_lengths}. But {num_flagged:,} of {corpus.num_records:,}"
+        f"# among the worst shards; `length_outlier` fired on {fired['length_outlier']} records. But {num_flagged:,} of"
     )
-    stage.tell("# records carry a flag of some kind, a flag withholds nothing, and nobody looked. Training begins.\n")
+    stage.tell(
+        f"# {corpus.num_records:,} records carry a flag of some kind, a flag withholds nothing, and nobody looked.\n"
+    )
 
 
 def _train(stage: Stage, corpus: TrainedCorpus, told: Told) -> None:
@@ -140,7 +151,7 @@ def _triaged(stage: Stage, told: Told) -> dict[str, Any]:
         ranks, shards = (localised or {}).get("ranks") or [], (localised or {}).get("shards") or []
         told.event = DemoEvent(
             event_class=event["class"], start=event["start"], stop=event["stop"], peak=event["peak"],
-            size_nats=event["size_nats"],
+            size_nats=event["size_nats"], needed_nats=(answer["smallest_spike"] or {}).get("nats"),
             rank=ranks[0]["rank"] if ranks and ranks[0]["outlying"] else None,
             shard=shards[0]["name"] if shards and shards[0]["stands_out"] else None,
         )  # fmt: skip

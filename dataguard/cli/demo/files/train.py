@@ -1,7 +1,7 @@
 """Train a small transformer over bytes on the corpus beside this file, with every batch on record.
 
-    torchrun --standalone --nproc-per-node 2 train.py RUN --seed 7 --steps 200
-    python train.py RUN --steps 240 --resume checkpoints/step-120.pt
+    torchrun --standalone --nproc-per-node 2 train.py RUN --seed 7 --steps 180
+    python train.py RUN --steps 220 --resume checkpoints/step-120.pt
     dataguard triage RUN --experiment train
 
 The detector judges each step while it trains: events are printed, and all that it finds goes to alerts.jsonl. `load`
@@ -24,9 +24,11 @@ from dataguard.torch import GuardedLoader, Monitor, Record, TensorMicrobatch
 from dataguard.torch.describing import describe
 from dataguard.triage.alerts import Alert
 
+__all__ = ["load", "loss", "tokenize"]
+
 SEQ_LEN, WIDTH, NUM_LAYERS, NUM_HEADS = 64, 64, 1, 4
 PADDING = 256  # bytes are 0 to 255
-GLOBAL_BATCH, LEARNING_RATE, WARMUP_STEPS, CHECKPOINT_STEPS = 32, 3e-3, 40, 10
+GLOBAL_BATCH, LEARNING_RATE, WARMUP_STEPS, CHECKPOINT_STEPS = 48, 3e-3, 40, 10
 
 torch.set_num_threads(1)  # for a model as small as this one thread is fastest
 
@@ -163,7 +165,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=180)
     parser.add_argument("--resume", metavar="CHECKPOINT")
     arguments = parser.parse_args()
     main(arguments.run, arguments.seed, arguments.steps, arguments.resume)
