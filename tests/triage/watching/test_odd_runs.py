@@ -81,6 +81,15 @@ def test_a_step_is_judged_once_a_quiet_look_has_passed(tmp_path: Path) -> None:
     assert [(one.name, one.step, one.value) for one in second.signals] == [("loss", 2, 2.0), ("grad_norm", 2, 7.0)]
 
 
+def test_a_sealed_record_that_is_not_counted_yet_is_not_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = new_run(tmp_path)
+    deliver(run, world_size=2, microbatch_size=2, steps=3)
+    monkeypatch.setattr("dataguard.triage.watching.delivered.FIRST_BYTES", 0)
+    watcher = Watcher(run.path)
+    shares = [watcher.look(now_seconds=BEGIN).whole for _ in range(2)]
+    assert [(share.num_samples, share.is_whole) for share in shares if share is not None] == [(0, False), (12, True)]
+
+
 def test_the_last_complete_step_lies_before_the_hole(tmp_path: Path) -> None:
     run = new_run(tmp_path, skip_mode="hole")
     deliver(run, world_size=2, microbatch_size=1, steps=2)
