@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dataguard.triage.localise import Localised
     from dataguard.triage.respond import Response
 
-__all__ = ["render_triage"]
+__all__ = ["could_show", "render_triage"]
 
 _MOST = 8
 _DONE = {"yes": "done", "partly": "partly", "no": "open"}
@@ -36,7 +36,7 @@ def render_triage(answer: TriageAnswer) -> Iterator[str | Table]:
         shown = "; ".join(f"{event.event_class} {event.start:,}:{event.stop:,}" for event in others[:_MOST])
         more = f" and {len(others) - _MOST:,} more" if len(others) > _MOST else ""
         yield f"other events of this lineage: {shown}{more}"
-    yield from _least(answer)
+    yield from could_show(answer)
     if answer.localised is not None:
         yield ""
         yield from _places(answer.localised)
@@ -61,7 +61,7 @@ def render_triage(answer: TriageAnswer) -> Iterator[str | Table]:
     yield from (f"note: {note}" for note in answer.notes)
 
 
-def _least(answer: TriageAnswer) -> Iterator[str]:
+def could_show(answer: TriageAnswer) -> Iterator[str]:
     """What this log could show at all."""
     if answer.steps is None:
         return

@@ -10,8 +10,8 @@ PACKAGE = TOP / "dataguard"
 
 
 def modules() -> list[Path]:
-    """Every module of the package, in order."""
-    found = sorted(PACKAGE.rglob("*.py"))
+    """Every module of the package, in order; a script that lies in a folder of data is none."""
+    found = sorted(path for path in PACKAGE.rglob("*.py") if (path.parent / "__init__.py").exists())
     assert len(found) > 20
     return found
 

@@ -79,7 +79,11 @@ def page_of_folder(path: str | os.PathLike[str], roots: Mapping[str, str] | None
     """
     folder = AuditFolder(path)
     if not folder.path.is_dir():
-        raise UsageError(f"{folder.path} is no folder", allowed="the folder of an audit")
+        raise UsageError(
+            f"there is no folder {folder.path}",
+            allowed="a run directory, or the folder of an audit",
+            todo="make one with: dataguard audit PATHS -o DIR, or dataguard rehearse MANIFEST --run RUN",
+        )
     header = folder.read_header()
     if header is None and Layout(folder.path).journal.is_dir():
         raise UsageError(
@@ -87,7 +91,10 @@ def page_of_folder(path: str | os.PathLike[str], roots: Mapping[str, str] | None
             todo="in Python: dataguard.report.run.gathering.facts_of_run; dataguard report takes both",
         )
     if header is None:
-        raise UsageError(f"{folder.path} is no folder of an audit", todo="make one with: dataguard audit PATHS -o DIR")
+        raise UsageError(
+            f"{folder.path} is neither a run directory nor the folder of an audit",
+            todo="make one with: dataguard audit PATHS -o DIR, or dataguard rehearse MANIFEST --run RUN",
+        )
     if not folder.summary.is_file():
         raise InputError(
             f"the audit in {folder.path} is not complete, so there is nothing to report yet",

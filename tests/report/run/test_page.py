@@ -20,7 +20,7 @@ from dataguard.report.run.drawing.sparks import spark
 from dataguard.report.run.drawing.words import head_of
 from dataguard.report.run.facts import CellSample, Measure, RunFacts
 from dataguard.report.run.page import page_of_run
-from dataguard.triage.answers import TriageAnswer
+from dataguard.triage.answers import LoggedSteps, SmallestSpike, TriageAnswer
 from tests.report.audit.making import Read
 from tests.report.run.fed import PEAK, RULE, SCRIPT, SHARD, SOURCE, curve
 from tests.report.run.making import empty, large, quiet, whole
@@ -192,6 +192,18 @@ def test_a_run_that_cannot_be_trusted_has_no_verdict() -> None:
     head = head_of(msgspec.structs.replace(whole(), triage=None))
     assert (head.title, head.tone, head.typed) == ("No verdict", "fail", ())
     page_of_run(msgspec.structs.replace(whole(), triage=None))
+
+
+def test_a_quiet_run_says_what_it_could_have_shown() -> None:
+    answer = answer_of(quiet())
+    spike = SmallestSpike(step=9, nats=0.897, hardest_step=4, hardest_nats=2.06)
+    heard = msgspec.structs.replace(
+        answer, steps=LoggedSteps(first=0, last=9, logged=10), smallest_spike=spike, smallest_shift_nats=0.067
+    )
+    text = Read(page_of_run(msgspec.structs.replace(quiet(), triage=heard))).text
+    assert "at step 9: 0.897 nats (most at step 4: 2.06 nats)" in text
+    assert "the least lasting shift that this log can show: 0.067 nats" in text
+    assert not head_of(whole()).could_show, "of an event that was found, its size is told"
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))

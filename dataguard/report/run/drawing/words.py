@@ -13,6 +13,7 @@ from dataguard.core.spikes import EventClass
 from dataguard.report.html import told
 from dataguard.report.run.drawing.numbers import steps_text
 from dataguard.report.run.facts import RunFacts
+from dataguard.report.triage import could_show
 from dataguard.triage.answers import EventShown, TriageAnswer
 from dataguard.triage.localise import Localised, LocalisedRank
 from dataguard.triage.respond import Command, Response
@@ -70,6 +71,8 @@ class Head:
     typed: tuple[Typed, ...]
     asks: str
     """Heading of what is to be typed."""
+    could_show: tuple[str, ...] = ()
+    """Where no event was found: what the log could show at all."""
 
 
 def head_of(facts: RunFacts) -> Head:
@@ -98,6 +101,7 @@ def head_of(facts: RunFacts) -> Head:
         verdict=diagnosis.verdict.value,
         summary=diagnosis.summary,
         facts=tuple(_facts(answer, answer.event)) if answer.event is not None else (),
+        could_show=tuple(could_show(answer)) if answer.event is None else (),
         typed=tuple(_typed(answer)),
         asks=_asks(answer.response),
     )
