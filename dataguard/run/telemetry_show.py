@@ -19,7 +19,7 @@ from dataguard.errors import NotInRun
 from dataguard.run.run import Run
 from dataguard.run.telemetry_reading import telemetry_of_lineage
 
-__all__ = ["NameShown", "Number", "TelemetryShown", "ValueShown", "as_float", "show_telemetry"]
+__all__ = ["NameShown", "Number", "TelemetryShown", "ValueShown", "as_float", "as_number", "show_telemetry"]
 
 Number: TypeAlias = float | Literal["NaN", "Infinity", "-Infinity"]
 """A number as JSON can say it."""
@@ -157,8 +157,8 @@ def _name_shown(run: Run, name: str, rows: NDArray[np.void]) -> NameShown:
         num_infinite=int(np.isinf(values).sum()),
         num_ranks=len(np.unique(rows["rank"])),
         steps=(run.label(int(rows["step"][0])), run.label(int(rows["step"][-1])) + 1),
-        first=_number(float(values[0])) if len(whole) else None,
-        last=_number(float(values[last])) if len(whole) else None,
+        first=as_number(float(values[0])) if len(whole) else None,
+        last=as_number(float(values[last])) if len(whole) else None,
         least=float(finite.min()) if len(finite) else None,
         greatest=float(finite.max()) if len(finite) else None,
     )
@@ -168,14 +168,22 @@ def _values(run: Run, rows: NDArray[np.void]) -> tuple[ValueShown, ...]:
     whole = rows[rows["slot"] < 0]
     return tuple(
         ValueShown(
-            step=run.label(step), rank=rank, attempt=attempt, name=name.decode("utf-8", "replace"), value=_number(value)
+            step=run.label(step),
+            rank=rank,
+            attempt=attempt,
+            name=name.decode("utf-8", "replace"),
+            value=as_number(value),
         )
         for step, rank, attempt, name, value in whole[["step", "rank", "attempt", "name", "value"]].tolist()
     )
 
 
-def _number(value: float) -> Number:
-    """As JSON can say it."""
+def as_number(value: float) -> Number:
+    """As JSON can say it.
+
+    >>> as_number(float("-inf")), as_number(2.5)
+    ('-Infinity', 2.5)
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -23,7 +23,7 @@ from dataguard.run.following import FramesFollower
 from dataguard.run.journal import JournalRead
 from dataguard.run.run import Run
 from dataguard.run.store_ledger import LetGo
-from dataguard.run.telemetry_show import Number
+from dataguard.run.telemetry_show import as_number
 from dataguard.triage.detect import Detector
 from dataguard.triage.silence import TIMES_MEDIAN, silence_of
 from dataguard.triage.watching.answers import (
@@ -320,7 +320,7 @@ class _Attempt:
             if points:
                 recent = tuple(value if math.isfinite(value) else None for _, value in points[-_NUM_RECENT_POINTS:])
                 step, value = points[-1]
-                shown.append(SignalSeen(name=name, step=self._run.label(step), value=_number(value), recent=recent))
+                shown.append(SignalSeen(name=name, step=self._run.label(step), value=as_number(value), recent=recent))
         return tuple(shown)
 
     def _unseen(self, num_open: int | None) -> tuple[str, ...]:
@@ -356,11 +356,3 @@ def _share(steps: tuple[int, int] | None, counts: Counts, *, is_whole: bool) -> 
 
 def _named(counts: Counter[int], names: dict[int, str]) -> dict[str, int]:
     return {names.get(reason, f"reason {reason}"): count for reason, count in sorted(counts.items())}
-
-
-def _number(value: float) -> Number:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value
