@@ -16,7 +16,7 @@ from dataguard.run.note_events import CheckpointSaved
 from dataguard.run.run import Run
 from dataguard.run.telemetry import open_telemetry, telemetry_records
 from tests.support.corpora import make_corpus
-from tests.support.runs import deliver, make_run
+from tests.support.runs import deliver, make_run, open_loaders
 from tests.twins.run_page import counted
 
 LABEL = 1
@@ -135,3 +135,18 @@ def test_telemetry_in_another_s_place_is_damage_and_a_torn_tail_is_none(run: Run
     assert any("another file in this one's place" in text for text in gathered.damage)
     left = tuple(201.0 + step for step in range(FORK, FORK + 11))
     assert curve_of(gathered.facts, "loss").low[FORK:] == left, "the other three ranks'"
+
+
+def test_half_a_step_that_no_rank_completed_is_shown(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, {"web": {"w.jsonl": 40}})
+    run = make_run(tmp_path / "run", corpus, global_batch=4, first_label=LABEL)
+    loaders = open_loaders(run, world_size=2, microbatch_size=1)
+    for loader in loaders:
+        loader.take_step()
+    next(loaders[0])
+    facts = gather_run(run, step=2).facts
+    assert facts.steps == (1, 2)
+    cells = [(cell.step, cell.rank, cell.num_samples) for cell in facts.heats[0].cells]
+    assert cells == [(1, 0, 2), (2, 0, 1), (1, 1, 2)]
+    for loader in loaders:
+        loader.close()
