@@ -73,7 +73,7 @@ def tell_trained(stage: Stage, corpus: TrainedCorpus, told: Told) -> None:
     stage.tell(f"# It was told nothing of the shard, and names it: {event.shard}, read by rank {rank} at step {step}.")
     needed = "" if event.needed_nats is None else f" where {event.needed_nats:.2f} would have shown"
     size = "" if event.size_nats is None else f" The loss rose by {event.size_nats:.2f} nats{needed}."
-    stage.tell(f"# Verdict: {told.verdict}.{size}\n")
+    stage.tell(f"# Verdict {told.verdict}: {answer['diagnosis']['summary']}.{size}\n")
     why = f"Rebuild what rank {rank} was fed at step {step} from plan and shards, samples and the tensors that\n"
     why += "train.tokenize makes of them, and hold all of it bit by bit against its record."
     words = ["--step", step, "--rank", rank, "--transform", f"{Path(TRAINER).stem}:tokenize"]
@@ -130,7 +130,9 @@ def _train(stage: Stage, corpus: TrainedCorpus, told: Told) -> None:
     shard = told.shard
     why = f"Train on two ranks. The order is shuffled, and {corpus.odd} comes where it comes. So that this is short,\n"
     why += f"{num_orders:,} orders were drawn until one, of seed {told.seed}, brings it to one rank at once:\n"
-    why += f"to rank {shard.rank}, at steps {shard.start}:{shard.stop}."
+    why += f"to rank {shard.rank}, at steps {shard.start}:{shard.stop}.\n"
+    why += "The detector judges each step and knows nothing of it: "
+    why += "look for its ALERT." if corpus.poisoned else "it has to stay silent."
     words = ["--standalone", "--nproc-per-node", "2", TRAINER, _RUN]
     stage.run("torchrun", *words, "--seed", str(told.seed), "--steps", str(NUM_STEPS), why=why)
     if not corpus.poisoned:
