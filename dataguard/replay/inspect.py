@@ -18,7 +18,7 @@ from dataguard.core.manifest import ManifestSet
 from dataguard.errors import RunDamaged
 from dataguard.gate.rules import Policy
 from dataguard.gate.verdict import Verdict
-from dataguard.plan.slots import SlotStatus
+from dataguard.plan.slots import PADDING, SlotStatus
 from dataguard.replay.answers import Delivered, InspectAnswer, InspectedSample, SkippedBatch
 from dataguard.replay.lookup import Found, Lookup
 from dataguard.replay.worst import Fired, fired_rules
@@ -106,6 +106,7 @@ def inspected(
 
 
 _Judged = tuple[InspectedSample, tuple[Fired, ...]]
+_PADDING = {status.name.lower() for status in PADDING}
 
 
 def _missing(found: Found, rank: int | None) -> tuple[int, ...]:
@@ -135,7 +136,9 @@ def _by_worst(each: _Judged) -> tuple[float, ...]:
     sample, fired = each
     grave = 0 if sample.verdict is None else Verdict[sample.verdict.upper()]
     beyond = max((rule.beyond for rule in fired), default=0.0)
-    return -grave, -len(sample.rules), -beyond, sample.status == "live", *_by_address(each)
+    # What was withheld comes before what was trained on, and padding, which holds no sample by design, last of all.
+    place = 2 if sample.status in _PADDING else int(sample.status == "live")
+    return -grave, -len(sample.rules), -beyond, place, *_by_address(each)
 
 
 def _verdict(record: Any, source: str, policy: Policy | None) -> tuple[dict[str, Any], tuple[Fired, ...]]:

@@ -96,6 +96,8 @@ def test_a_step_of_an_evaluation_is_shown_and_rebuilt(made: Path, tmp_path: Path
         assert replayed["status"] == "exact"
     (last,) = answered("inspect", made / "run", "--stream", "valid", "--step", 2, "--attempt", 1, "--order", "slot")
     assert [sample["status"] for sample in last["samples"]] == ["live"] * 3 + ["ended"] * 5
+    (worst,) = answered("inspect", made / "run", "--stream", "valid", "--step", 2, "--attempt", 1, "--limit", 3)
+    assert [sample["status"] for sample in worst["samples"]] == ["live"] * 3, "padding is the last that is looked for"
 
 
 def test_where_names_every_evaluation_and_nothing_beyond_the_end(made: Path) -> None:
