@@ -61,7 +61,7 @@ def test_the_head_says_who_is_to_blame_and_what_to_type(facts: RunFacts, content
         "1,200:1,212",
         "peak 1,203, onset 1,201",
         "+5.21 nats",
-        "it held the samples",
+        "it held samples",
         SHARD,
     ):
         assert told in head
@@ -218,6 +218,23 @@ def test_every_verdict_has_a_title_and_a_tone(verdict: Verdict) -> None:
         "hard_batch": "flag",
         "inconclusive": "flag",
     }.get(verdict.value, "fail")
+
+
+def test_a_rank_of_odd_samples_is_named_only_where_none_stands_out_itself() -> None:
+    """Odd samples are everywhere by chance, and those that are listed are not all of one shard."""
+    answer = answer_of(whole())
+    assert answer.localised is not None
+    by_chance = msgspec.structs.replace(answer.localised.ranks[1], num_outlying_samples=2)
+
+    def told(*ranks: object) -> dict[str, tuple[str, str]]:
+        localised = msgspec.structs.replace(answer.localised, ranks=ranks, samples=answer.localised.samples[:3])
+        changed = msgspec.structs.replace(whole(), triage=msgspec.structs.replace(answer, localised=localised))
+        return {fact.what: (fact.value, fact.more) for fact in head_of(changed).facts}
+
+    told_of_both = told(answer.localised.ranks[0], by_chance)
+    assert told_of_both["rank"] == ("3", "it held samples that stand out")
+    assert told_of_both["shard"] == (answer.localised.shards[0].name, "of its 4 samples there, odd are 4")
+    assert told(by_chance)["rank"][0] == "5"
 
 
 def test_who_was_not_looked_at_is_not_known() -> None:

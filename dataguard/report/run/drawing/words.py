@@ -139,11 +139,13 @@ def _facts(answer: TriageAnswer, event: EventShown) -> list[Fact]:
 
 
 def _rank(event: EventShown, localised: Localised | None) -> Fact:
-    odd = [] if localised is None else [each for each in localised.ranks if each.outlying or each.num_outlying_samples]
+    ranks = () if localised is None else localised.ranks
+    # Odd samples are found on any rank by chance: they name one only where no rank's own loss or gradient norm does.
+    odd = [each for each in ranks if each.outlying] or [each for each in ranks if each.num_outlying_samples]
     if odd:
         more = ""
         if localised is not None and localised.pattern is RankPattern.WITH_DATA:
-            more = "it held the samples that stand out" if len(odd) == 1 else "they held the samples that stand out"
+            more = "it held samples that stand out" if len(odd) == 1 else "they held samples that stand out"
         elif localised is not None and localised.pattern is RankPattern.PERSISTENT:
             more = "again and again, over other data"
         return Fact(what="rank" if len(odd) == 1 else "ranks", value=_listed(odd), more=more)
@@ -160,9 +162,8 @@ def _shard(localised: Localised | None) -> Fact:
     odd = [sample for sample in localised.samples if sample.outlying]
     shards = [each.name for each in localised.shards if each.stands_out] or list(dict.fromkeys(s.shard for s in odd))
     if shards:
-        more = []
-        if odd:
-            more.append(f"{len(odd):,} {'sample stands' if len(odd) == 1 else 'samples stand'} out")
+        named = [each for each in localised.shards if each.name == shards[0]]
+        more = [f"of its {each.num_samples:,} samples there, odd are {each.num_outlying:,}" for each in named]
         if len(shards) > 1:
             more.append(f"and {len(shards) - 1:,} more shards")
         return Fact(what="shard", value=shards[0], more=", ".join(more), is_name=True)
