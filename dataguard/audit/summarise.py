@@ -157,13 +157,26 @@ def summarise(facts: Facts) -> AuditSummary:
     )
 
 
+_MOST_NAMED = 5
+"""Idle rules that are named for one reason; more are counted."""
+
+
 def _idle(rules: Sequence[RuleAccount]) -> list[str]:
     """Rules that had nothing to judge; those that lack something are told by the gate."""
     told = {"need", "reference"}
     idle = [rule for rule in rules if rule.skipped and not rule.evaluated and told.isdisjoint(rule.skipped_why)]
     if not idle:
         return []
-    named = ", ".join(f"{rule.rule} ({_skipped(rule)})" for rule in idle)
+    by_reason: dict[str, list[str]] = {}
+    for rule in idle:
+        by_reason.setdefault(_skipped(rule), []).append(rule.rule)
+    # A corpus of tokens leaves all rules over text idle: their names are in the table, and here how many they are.
+    named = ", ".join(
+        f"{len(names):,} rules ({reason})"
+        if len(names) > _MOST_NAMED
+        else ", ".join(f"{name} ({reason})" for name in names)
+        for reason, names in by_reason.items()
+    )
     return [f"{len(idle):,} of {len(rules):,} rules were evaluated on nothing: {named}"]
 
 

@@ -119,6 +119,17 @@ def test_a_rule_that_had_nothing_to_judge_is_told(tmp_path: Path) -> None:
     )
 
 
+def test_many_rules_that_had_nothing_to_judge_are_counted(tmp_path: Path) -> None:
+    jsonl(tmp_path / "in/web/a.jsonl", PROSE[:5])
+    names = [f"tokens_{number}" for number in range(6)]
+    rules = "".join(
+        f'[[rules]]\nname = "{name}"\nsignal = "token_entropy"\nbelow = 1\naction = "mask"\n' for name in names
+    )
+    rules += '[[rules]]\nname = "text"\nsignal = "byte_entropy"\nbelow = 1\naction = "mask"\n'
+    summary = audit(tmp_path / "out", tmp_path / "in/web", policy=policy_of(rules))
+    assert summary.remarks == ("6 of 7 rules were evaluated on nothing: 6 rules (for another kind of source)",)
+
+
 def test_a_folder_inside_of_what_is_audited_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     jsonl(tmp_path / "web/a.jsonl", PROSE)
     assert main(["audit", f"{tmp_path}/web", "-o", f"{tmp_path}/web/AUDIT", "--json"]) == 0
