@@ -40,7 +40,7 @@ def policy() -> None:
     """
 
 
-@policy.command()
+@policy.command(short_help="Write a commented policy to edit.")
 @click.option(
     "-o",
     "--out",
@@ -132,7 +132,7 @@ def check(name_or_path: str, manifest: str | None, profile: Path | None, vocab_s
     return 0 if answer.ok else UsageError.exit_code
 
 
-@policy.command(epilog=_POLICY)
+@policy.command(epilog=_POLICY, short_help="Say what a policy means, or what it says of one record.")
 @_policy_argument
 @click.option("--manifest", metavar="M", shell_complete=completing.files, help="The manifest that has the record.")
 @click.option("--shard", metavar="SHARD", shell_complete=completing.records, help="The record's shard, SOURCE/path.")

@@ -34,7 +34,7 @@ def store() -> None:
     """
 
 
-@store.command("list")
+@store.command("list", short_help="What is kept, was let go of, or was lost.")
 @run_argument
 @_only_attempt
 @rank_option
@@ -59,7 +59,7 @@ def list_(run: Path, attempt: int | None, rank: int | None, as_json: bool) -> in
     return AnswerNo.exit_code if lost else 0
 
 
-@store.command()
+@store.command(short_help="What is kept of a step, and whether it is what was delivered.")
 @run_argument
 @step_option
 @rank_option

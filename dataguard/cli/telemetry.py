@@ -48,7 +48,7 @@ def _mapped(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) 
     return names
 
 
-@telemetry.command(name="import")
+@telemetry.command(name="import", short_help="Bring what other tools logged into a run.")
 @run_argument
 @click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE...")
 @attempt_option
@@ -125,7 +125,7 @@ def import_(
     return max(codes)
 
 
-@telemetry.command()
+@telemetry.command(short_help="List what was logged, or its values.")
 @run_argument
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only values of this name.  Repeatable.")
 @click.option("--step", type=STEPS, help="Which step, or steps, in the trainer's labels.")
