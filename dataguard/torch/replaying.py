@@ -189,7 +189,8 @@ def imported(name: str) -> Any:
         raise UsageError(
             f"{name} cannot be had",
             found=f"{type(error).__name__}: {error}",
-            todo="name a function at the top level of a module that can be imported from here",
+            todo="name a function at the top level of a module that can be imported from here, and keep what trains "
+            'behind if __name__ == "__main__":',
         ) from error
     finally:
         sys.path.remove(here)

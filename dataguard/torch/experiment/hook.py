@@ -46,8 +46,8 @@ def run_experiment(
     UsageError
         The module cannot be imported, or lacks ``load`` or ``loss``.
     """
-    module: Any = imported(f"{module_name}:__dict__")
     load, loss = imported(f"{module_name}:load"), imported(f"{module_name}:loss")
+    module: Any = imported(f"{module_name}:__dict__")
     return experiment(
         run,
         step,
