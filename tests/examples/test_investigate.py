@@ -14,6 +14,7 @@ import pytest
 
 from dataguard import Corpus, Geometry, Plan, Run
 from dataguard.corpus import build_manifest_file
+from dataguard.errors import UsageError
 from dataguard.run.events import Diagnosed, ExperimentDone
 from dataguard.run.notes import noted
 from tests.architecture.tree import TOP
@@ -116,6 +117,13 @@ def test_what_was_fed_is_told_and_nothing_is_written(spiked: Path, investigate: 
     assert any(line.startswith("the cheapest check to do next: replay, ") for line in told)
     assert not [line for line in told if line.startswith("$")]
     assert Run.open(spiked).head() == before
+
+
+def test_the_lineage_may_be_named(investigate: Callable[..., list[str]]) -> None:
+    """A run that was resumed has no event any more on its newest lineage."""
+    require_found(investigate("--attempt", "1", "--trainer", "train"))
+    with pytest.raises(UsageError, match="attempt 2 is not in this run"):
+        investigate("--attempt", "2")
 
 
 def test_where_nothing_happened_it_says_so(investigate: Callable[..., list[str]]) -> None:
