@@ -57,8 +57,9 @@ def demand_of(plan: Plan, stream: Stream, geometry: Geometry) -> Demand:
     if geometry.world_size > root.lanes:
         share = geometry.world_size / root.lanes
         notes.append(
-            f"{geometry.world_size:,} ranks share {root.lanes:,} lanes: about {share:,.1f} ranks read each block, so "
-            f"an epoch costs that many times the corpus in bytes read; the next run can be planned with --lanes "
+            f"{geometry.world_size:,} ranks share {root.lanes:,} lane{'s' * (root.lanes != 1)}: "
+            f"about {share:,.1f} ranks read each block, so an epoch costs that many times "
+            f"the corpus in bytes read; the next run can be planned with --lanes "
             f"{1 << (geometry.world_size - 1).bit_length():,}"
         )
     return Demand(cache_bytes=max(_CACHE_LEAST_BYTES, min(wanted, CACHE_LIMIT_BYTES)), notes=tuple(notes))

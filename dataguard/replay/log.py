@@ -98,15 +98,17 @@ def _text(run: Run, event: Event, complete: dict[int, int]) -> str:
         parent = "" if event.parent is None else f" from attempt {event.parent}"
         reached = complete.get(event.attempt, event.fork_step)
         if event.evaluated_at:
-            ranks = f"{event.world_size:,} ranks * microbatches of {event.microbatch_size:,}"
+            ranks = (
+                f"{event.world_size:,} rank{'s' * (event.world_size != 1)} * microbatches of {event.microbatch_size:,}"
+            )
             return f"evaluation {event.attempt}{_stands(run, event.evaluated_at)}: steps 0:{reached:,}, {ranks}"
         skips = f", {len(event.skips)} skips" if event.skips else ""
         withheld = f", {event.num_withheld:,} withheld" if event.num_withheld else ""
         policy = _policy(event.policy_name, event.policy)
         return (
             f"attempt {event.attempt}{parent}: steps {run.label(event.fork_step):,}:{run.label(reached):,}, "
-            f"{event.world_size:,} ranks * microbatches of {event.microbatch_size:,}{skips}{withheld}"
-            f"{policy}"
+            f"{event.world_size:,} rank{'s' * (event.world_size != 1)} * microbatches of {event.microbatch_size:,}"
+            f"{skips}{withheld}{policy}"
         )
     if isinstance(event, SkipAdded):
         return (

@@ -19,7 +19,8 @@ def render_plan(answer: PlanAnswer) -> Iterator[str | Table]:
     """What ``plan`` says."""
     yield (
         f"plan {answer.plan[:16]}, root {answer.root[:16]}: global batch {answer.global_batch:,} over "
-        f"{answer.world_size:,} ranks * microbatches of {answer.microbatch_size:,}, {answer.lanes:,} lanes"
+        f"{answer.world_size:,} rank{'s' * (answer.world_size != 1)} * microbatches of {answer.microbatch_size:,}, "
+        f"{answer.lanes:,} lane{'s' * (answer.lanes != 1)}"
     )
     yield from _mixture(answer.mixture)
     if answer.left_out:

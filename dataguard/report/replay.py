@@ -45,7 +45,8 @@ def render_inspect(answer: InspectAnswer | SkippedBatch) -> Iterator[str | Table
     jumped = "".join(f", since {_batches(skip)} was jumped by event {skip.event}" for skip in jumps)
     yield (
         f"step {answer.step:,}, attempt {answer.attempt} ({answer.label}): batch {answer.batch:,}{jumped}; "
-        f"positions {start:,}:{stop:,}, global batch {answer.global_batch:,} over {answer.world_size:,} ranks"
+        f"positions {start:,}:{stop:,}, global batch {answer.global_batch:,} over {answer.world_size:,} "
+        f"rank{'s' * (answer.world_size != 1)}"
     )
     yield from _events(answer.skips)
     if answer.missing_ranks:

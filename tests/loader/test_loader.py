@@ -238,7 +238,7 @@ def test_more_ranks_than_lanes_are_told_what_it_costs(tmp_path, documents) -> No
     loader = open_loaders(run, world_size=4, microbatch_size=2)[0]
     next(loader)
     loader.close()
-    assert loader.notes[0].startswith("4 ranks share 1 lanes: about 4.0 ranks read each block")
+    assert loader.notes[0].startswith("4 ranks share 1 lane: about 4.0 ranks read each block")
 
 
 def test_one_process_of_several_ranks_needs_a_launch_id(tmp_path, documents, monkeypatch) -> None:
