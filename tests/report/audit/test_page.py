@@ -15,6 +15,7 @@ from dataguard.audit.engines.local import LocalEngine
 from dataguard.audit.folder import AuditFolder
 from dataguard.audit.run import read_summary, run_audit
 from dataguard.cli.main import main
+from dataguard.errors import UsageError
 from dataguard.report.audit.page import audit_page, page_of_folder
 from dataguard.report.html import PAGE_START
 from tests.report.audit.making import ENDS, PERIODIC, PROSE, SCRIPT, SHARD, SOURCE, Read, audit_of, corpus, request
@@ -94,6 +95,12 @@ def test_controls_and_directional_marks_are_spelled_out(done: AuditFolder) -> No
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]", shown)
     assert '<span class="escape">␛</span>[31mred' in shown
     assert '<span class="escape">\\u202e</span>' in shown
+
+
+def test_what_is_no_folder_is_asked_for_by_both_its_names(tmp_path: Path) -> None:
+    for folder in (tmp_path / "none", tmp_path):
+        with pytest.raises(UsageError, match="run directory"):
+            page_of_folder(folder)
 
 
 def test_the_same_audit_gives_the_same_bytes(done: AuditFolder, tmp_path: Path) -> None:
