@@ -101,9 +101,10 @@ def test_the_poison_is_not_delivered_again_and_one_rank_goes_on(told) -> None:
     where = subprocess.run(
         [sys.executable, "-P", "-m", "dataguard", *words], cwd=folder, capture_output=True, text=True, check=True
     )
-    labels = [place["label"] for place in json.loads(where.stdout)["places"]]
-    assert labels[0] == "abandoned"
-    assert "live" not in labels, "what was quarantined is not on the lineage that goes on"
+    places = [(place["label"], place["status"]) for place in json.loads(where.stdout)["places"]]
+    assert places[:2] == [("abandoned", "live"), ("skipped", "skipped")]
+    # The run that goes on begins another pass, and comes to the record again.
+    assert {status for label, status in places if label == "live"} <= {"quarantined"}
 
 
 def test_without_poison_there_is_no_incident(tmp_path) -> None:
