@@ -233,7 +233,7 @@ def test_a_rank_of_odd_samples_is_named_only_where_none_stands_out_itself() -> N
 
     told_of_both = told(answer.localised.ranks[0], by_chance)
     assert told_of_both["rank"] == ("3", "it held samples that stand out")
-    assert told_of_both["shard"] == (answer.localised.shards[0].name, "of its 4 samples there, odd are 4")
+    assert told_of_both["shard"] == (answer.localised.shards[0].name, "samples that stand out: 4 of 4")
     assert told(by_chance)["rank"][0] == "5"
 
 

@@ -163,7 +163,7 @@ def _shard(localised: Localised | None) -> Fact:
     shards = [each.name for each in localised.shards if each.stands_out] or list(dict.fromkeys(s.shard for s in odd))
     if shards:
         named = [each for each in localised.shards if each.name == shards[0]]
-        more = [f"of its {each.num_samples:,} samples there, odd are {each.num_outlying:,}" for each in named]
+        more = [f"samples that stand out: {each.num_outlying:,} of {each.num_samples:,}" for each in named]
         if len(shards) > 1:
             more.append(f"and {len(shards) - 1:,} more shards")
         return Fact(what="shard", value=shards[0], more=", ".join(more), is_name=True)
