@@ -141,7 +141,8 @@ def _stream(run: Run, event: StreamAdded) -> str:
         return f"{text}; {str(error).splitlines()[0]}"
     if not evaluations:
         return f"{text}; not evaluated yet"
-    return f"{text}; {len(evaluations):,} evaluations, the newest{_stands(run, evaluations[-1].at)}"
+    several = "s" * (len(evaluations) != 1)
+    return f"{text}; {len(evaluations):,} evaluation{several}, the newest{_stands(run, evaluations[-1].at)}"
 
 
 def _stands(run: Run, at: EvaluatedAt) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dataguard.core.evidence import Verdict
 from dataguard.report.tables import table
+from dataguard.triage.checklist import TO_DO
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +47,8 @@ def render_triage(answer: TriageAnswer) -> Iterator[str | Table]:
         yield from (f"   {text}" for text in step.evidence[:_MOST])
         if len(step.evidence) > _MOST:
             yield f"   and {len(step.evidence) - _MOST:,} more (--json has all)"
-        yield from (f"   missing: {text}" for text in step.missing)
+        what = "to do" if step.number == TO_DO else "missing"
+        yield from (f"   {what}: {text}" for text in step.missing)
     yield ""
     yield from _verdict(answer)
     yield ""

@@ -17,7 +17,7 @@ from dataguard.triage.diagnose import Diagnosis
 from dataguard.triage.localise import Localised
 from dataguard.triage.respond import Response
 
-__all__ = ["NAMES", "walk"]
+__all__ = ["NAMES", "TO_DO", "walk"]
 
 NAMES = (
     "establish ground truth",
@@ -27,6 +27,8 @@ NAMES = (
     "mitigate and resume",
     "prevent recurrence",
 )
+TO_DO = 5
+"""The step of which `ChecklistStep.missing` is what is to be typed."""
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ def walk(
         _root_cause(event, evidence, localised, learning_rate, diagnosis).shown(
             4, f"{diagnosis.verdict}: {diagnosis.summary}"
         ),
-        _mitigated(response, applied).shown(5),
+        _mitigated(response, applied).shown(TO_DO),
         _prevented(diagnosis, localised, failing_points, num_points_not_known).shown(6),
     )
 

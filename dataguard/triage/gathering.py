@@ -164,9 +164,12 @@ def experiments_of(
 ) -> tuple[tuple[Entry, ExperimentDone], ...]:
     """Experiments on steps of the event, or without one on the step that was asked for, oldest first.
 
-    They stand in the journal, and are of attempts on this lineage.
+    They stand in the journal. What they played must be what this lineage delivered at that step: after a rewind another
+    batch stands there, of which they say nothing.
     """
-    mine = _lineage(looked)
+    if looked.leaf is None:
+        return ()
+    tree, leaf = looked.run.attempts(looked.read), looked.leaf
 
     def is_meant(label: int) -> bool:
         return label == step if event is None else reaches(event, label)
@@ -174,7 +177,9 @@ def experiments_of(
     return tuple(
         (entry, each)
         for entry, each in noted(looked.read.entries, ExperimentDone)
-        if each.attempt in mine and is_meant(looked.run.label(each.step))
+        if is_meant(looked.run.label(each.step))
+        and each.attempt in tree.numbers
+        and tree.owner(each.step, each.attempt) == tree.owner(each.step, leaf)
     )
 
 

@@ -86,8 +86,8 @@ def triage(
     by
         Who asks, for the journal.
     note
-        Write what was found and decided into the journal, unless it stands there already. Where that fails, the answer
-        is given all the same, and says so (`not_noted`).
+        Write what was found and decided into the journal, unless it stands there already, or the step that was asked
+        for is still to come. Where that fails, the answer is given all the same, and says so (`not_noted`).
     now_seconds
         Unix second of the look; default now. It tells whether an attempt has fallen silent.
 
@@ -169,7 +169,7 @@ def triage(
         notes=tuple(notes),
         damage=looked.damage,
     )  # fmt: skip
-    if note and looked.leaf is not None:
+    if note and looked.leaf is not None and not _is_to_come(answer):
         try:
             record(run, looked.leaf, event, gathered.evidence, diagnosis, by=by)
         except (RunDamaged, WriteFailed) as error:
@@ -202,6 +202,11 @@ def shown(event: SpikeEvent) -> EventShown:
         rank=event.rank,
         is_open=event.is_open,
     )
+
+
+def _is_to_come(answer: TriageAnswer) -> bool:
+    """Whether a step was asked for beyond the one that comes next: of that there is nothing to decide."""
+    return answer.asked_step is not None and answer.steps is not None and answer.asked_step > answer.steps.last + 1
 
 
 def _localised(

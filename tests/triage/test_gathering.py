@@ -73,7 +73,9 @@ class Place:
                 label=lambda step: step + 1,
                 step=lambda label: label - 1,
                 begun=lambda attempt, read: SimpleNamespace(world_size=4),
-                attempts=lambda read: SimpleNamespace(lineage=lambda leaf: lineage),
+                attempts=lambda read: SimpleNamespace(
+                    lineage=lambda leaf: lineage, numbers=(1,), owner=lambda step, leaf: 1
+                ),
             ),
             read=SimpleNamespace(entries=self.entries),
             leaf=1,

@@ -101,6 +101,41 @@ def test_an_experiment_in_the_journal_convicts_and_the_skip_covers_the_event(spi
     assert any("first layer to go: blocks.1" in step.answer for step in answer.checklist)
 
 
+def test_after_a_rewind_an_experiment_says_nothing_of_the_batch_that_stands_there_now(spiked: Run) -> None:
+    run = spiked
+    run.journal.append(
+        ExperimentDone(
+            attempt=1, step=249, outcome=Replay.BATCH, number_type=Told.NO, first_layer=None, results=DIGEST,
+            summary="the batch spikes from both",
+        )
+    )  # fmt: skip
+    run.journal.append(
+        ExperimentDone(
+            attempt=1, step=99, outcome=Replay.NOT_REPRODUCED, number_type=Told.NO, first_layer=None, results=DIGEST,
+            summary="an ordinary batch",
+        )
+    )  # fmt: skip
+    (loader,) = open_loaders(run, microbatch_size=2, from_step=200)
+    for _ in range(3):
+        loader.take_step()
+    loader.close()
+    newest, older = triage(run, step=250, note=False), triage(run, step=250, attempt=1, note=False)
+    assert newest.attempt == 2
+    assert newest.experiments == ()
+    assert [each.summary for each in older.experiments] == ["the batch spikes from both"]
+    shared = triage(run, step=100, note=False)
+    assert [each.summary for each in shared.experiments] == ["an ordinary batch"], "both lineages hold that step"
+
+
+def test_of_a_step_that_is_still_to_come_nothing_is_noted(spiked: Run) -> None:
+    before = len(spiked.read().entries)
+    for step in (5_000, NUM_STEPS + 2):
+        assert triage(spiked, step=step).diagnosis.verdict is Verdict.INCONCLUSIVE
+    assert len(spiked.read().entries) == before
+    triage(spiked, step=NUM_STEPS + 1)
+    assert len(spiked.read().entries) > before, "the next one may be why somebody asks"
+
+
 def test_what_was_decided_is_noted_once(spiked: Run) -> None:
     for _ in range(2):
         triage(spiked, by="ada@host")

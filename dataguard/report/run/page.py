@@ -14,6 +14,7 @@ from dataguard.report.run.drawing.samples import samples_of
 from dataguard.report.run.drawing.tables import tables_of
 from dataguard.report.run.drawing.words import head_of
 from dataguard.report.run.facts import RunFacts
+from dataguard.triage.checklist import TO_DO
 
 __all__ = ["page_of_run"]
 
@@ -47,6 +48,7 @@ def page_of_run(facts: RunFacts) -> bytes:
         "tables": tables_of(facts),
         "has_charts": has_charts,
         "num_shades": NUM_SHADES,
+        "to_do": TO_DO,
     }
     data = {
         **curves_data(facts, panels),

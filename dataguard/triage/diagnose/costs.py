@@ -96,7 +96,8 @@ _HOW: Mapping[str, str] = {
     "optimizer_traces": "dataguard.torch.watch(monitor, model, optimizer) logs them; then: "
     "dataguard triage {run} --step {step}",
     "samples": "dataguard inspect {run} --step {step}",
-    "canary": "on two hosts: dataguard canary {run} --load MODULE:NAME --loss MODULE:NAME -o HOST.json; then: "
+    "canary": "on two hosts: dataguard canary {run} --load MODULE:NAME --loss MODULE:NAME -o HOST.json "
+    "(--transform MODULE:NAME, where yours made the tensors); then: "
     "dataguard canary {run} --compare HOST.json",
     "replay": "from dataguard import Run; from dataguard.torch.experiment import experiment; "
     "experiment(Run.open('{run}'), {step}, load=load, loss=loss)",

@@ -137,7 +137,7 @@ def epsilon(known: Known) -> Found:
     least = 1e-6 if spikes else 1e-8
     if value < least * (1 - 1e-9):
         why = (
-            f"{spikes:,} events that leave damage were noted: raise it to 1e-6 to 1e-5"
+            f"{spikes:,} event{'s' * (spikes != 1)} that may leave damage noted: raise it to 1e-6 to 1e-5"
             if spikes
             else "the usual is 1e-8"
         )

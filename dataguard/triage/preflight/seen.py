@@ -12,6 +12,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from dataguard.core.spans import SpanSet
 from dataguard.core.spikes import EventClass
 from dataguard.plan.attempts import AttemptPlan
 from dataguard.plan.mixture import BLOCK
@@ -51,13 +52,14 @@ def seen_of_run(run: Run, attempt: int | None = None) -> tuple[RunSeen, tuple[st
     chain = tree.lineage(attempt) if len(tree) or attempt is not None else ()
     document = run.plan_document()
     notes = list(run.problems())
-    spikes = [event for _, event in noted(read.entries, SpikeFound)]
+    # One event may be noted by the trainer and by whoever looked later, a step or two apart.
+    damaging = [(each.start, each.stop) for _, each in noted(read.entries, SpikeFound) if each.event_class in _DAMAGING]
     facts: dict[str, object] = {
         "fixed_length": document.root.seq_len if document.root.form != "document" else None,
         "streams": run.streams if run.stream_identity is None else (),
         "sources": _sources(run, chain),
         "detector": _detector(read),
-        "num_damaging": sum(event.event_class in _DAMAGING for event in spikes),
+        "num_damaging": len(SpanSet.of(damaging).spans),
         "checkpoint_every": checkpoint_distance(read.entries),
         "num_checkpoints": len({(event.attempt, event.next_step) for _, event in noted(read.entries, CheckpointSaved)}),
         **_policy(run, chain),
