@@ -78,7 +78,7 @@ class DemoAnswer(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None
     """Where everything was kept; null where it was removed."""
     report: str | None
-    """The page of the run; null where none was written, or it was removed."""
+    """The page of the run, which stays where nothing else is kept; null where none was written."""
     commands: tuple[DemoCommand, ...]
     checks: tuple[DemoCheck, ...]
     shard: DemoShard | None

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 import click
 
@@ -58,11 +58,12 @@ def demo(kept: Path | None, seed: int, fast: bool, clean: bool, as_json: bool) -
             _tell(stage, told, fast=fast, clean=clean)
         except NotAsTold as error:
             failure = error
+        page = _kept_page(folder, kept) if told.has_page else None
     document = DemoAnswer(
         story="fast" if fast else "clean" if clean else "poisoned",
         seed=told.seed,
         folder=None if kept is None else str(kept),
-        report=None if kept is None or not told.has_page else str(kept / PAGE),
+        report=None if page is None else str(page),
         commands=tuple(stage.commands),
         checks=tuple(stage.checks),
         shard=told.shard,
@@ -108,13 +109,12 @@ def _render(document: DemoAnswer) -> list[str]:
     if document.checks:
         held = sum(each.as_expected for each in document.checks)
         lines.append(f"{held} of {len(document.checks)} things that were to come out came out.")
-    if document.folder is None:
-        page = "with its page " if any("report" in each.command for each in document.commands) else ""
-        return [*lines, f"Everything was removed again {page}(--keep DIR keeps it)."]
-    lines.append(f"Everything was kept in {document.folder}.")
     if document.report is not None:
-        lines.append(f"Look at {document.report} in a browser.")
-    return [*lines, *_to_try(document)]
+        lines.append(f"Look at the run in a browser: {document.report}")
+    if document.folder is None:
+        rest = "Everything else" if document.report is not None else "Everything"
+        return [*lines, f"{rest} was removed again (--keep DIR keeps it)."]
+    return [*lines, f"Everything was kept in {document.folder}.", *_to_try(document)]
 
 
 def _in_short(document: DemoAnswer) -> list[str]:
@@ -152,6 +152,15 @@ def _to_try(document: DemoAnswer) -> list[str]:
 def _first_of(shard: str) -> str:
     """The address of a shard's first record."""
     return shlex.quote(f"{shard}:0")
+
+
+def _kept_page(folder: Path, kept: Path | None) -> Path:
+    """Where the page can be looked at when the demo is over: it stays where nothing else does."""
+    if kept is not None:
+        return kept / PAGE
+    page = Path(mkdtemp(prefix="dataguard-demo-page-")) / PAGE
+    shutil.move(folder / PAGE, page)
+    return page
 
 
 def _left(kept: Path | None) -> str:
