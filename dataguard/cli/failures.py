@@ -167,8 +167,8 @@ def _first(text: str, num_lines: int) -> list[str]:
 def _short(text: str) -> str:
     """A text on one line; of a long list its beginning, and how many more there are.
 
-    >>> _short(", ".join(f"signal_{n}" for n in range(1000)))[-44:]
-    'signal_35, signal_36, ... and 963 more'
+    >>> _short(", ".join(f"signal_{n}" for n in range(1000)))[-38:]
+    'signal_26, signal_27, ... and 972 more'
     """
     first, *more = text.strip().splitlines() or [""]
     if more:

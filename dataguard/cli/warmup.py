@@ -91,11 +91,11 @@ def warmup(folder: Path | None, as_json: bool) -> None:
 
 def _keep_below(folder: Path) -> None:
     """Have numba keep what it compiles there; only a process that has not imported it yet can."""
-    assert "numba" not in sys.modules, "the compiler was imported before it was told where to keep things"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentFailed(f"the folder {folder} cannot be made", found=error.strerror) from error
+    assert "numba" not in sys.modules, "the compiler was imported before it was told where to keep things"
     os.environ["NUMBA_CACHE_DIR"] = str(folder)  # noqa: TID251 - numba takes it from nowhere else
 
 

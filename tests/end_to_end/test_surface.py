@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 
 import pytest
 
 from dataguard import Corpus, Geometry, Loader, Plan, Run
 from dataguard.corpus.build import build_manifest_file
 from dataguard.errors import UsageError
-from tests.architecture.tree import TOP
 
 
 @pytest.fixture
@@ -24,18 +20,6 @@ def corpus(tmp_path) -> Corpus:
         (folder / f"part-{shard}.jsonl").write_text("".join(lines))
     build_manifest_file([f"web={folder}"], tmp_path / "M.parquet")
     return Corpus.open(tmp_path / "M.parquet")
-
-
-def test_the_readme_snippet_runs(corpus, tmp_path) -> None:
-    snippets = re.findall(r"```python\n(.*?)```", (TOP / "README.md").read_text(), re.DOTALL)
-    (snippet,) = [each for each in snippets if each.startswith("from dataguard import") and "Loader" in each]
-    done = subprocess.run(
-        [sys.executable, "-P", "-W", "error", "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    assert len(told) == 100 * 64 // (8 * 2)
-    assert told[0].startswith("step 0, rank 0, microbatch 0 (b'record ")
 
 
 def test_a_run_knows_where_the_corpus_of_its_plan_lies(corpus, tmp_path, monkeypatch) -> None:

@@ -156,7 +156,9 @@ def test_checkpoints_and_facts_are_noted_by_rank_0_alone(run: Run, three: Any) -
     assert [note for _, note in noted(entries, CheckpointSaved)] == [
         CheckpointSaved(attempt=1, next_step=SAVE_AT, path=f"ckpt/{SAVE_AT}")
     ]
-    assert [note.attempt for _, note in noted(entries, TrainerDescribed)] == [1]
+    described = [note for _, note in noted(entries, TrainerDescribed)]
+    assert [note.attempt for note in described] == [1, 1], "what was described, and that a detector is on"
+    assert sorted(note.facts.monitoring.spike_detector is True for note in described) == [False, True]
 
 
 def test_each_rank_still_logs_its_own(run: Run, three: Any) -> None:
