@@ -64,6 +64,7 @@ def test_the_loop_of_the_readme(group: None, tmp_path: Path, monkeypatch: pytest
 
     run = Run.open("runs/a")
     losses = telemetry_of_lineage(run, names=["loss"])
-    assert losses["value"].tolist() == [3.0] * 10
-    assert losses["step"].tolist() == list(range(10))
-    assert {sample[0] for sample in delivered(run.path)} == set(range(10)), "one epoch of 40 documents"
+    steps = sorted({sample[0] for sample in delivered(run.path)})
+    assert len(steps) in {10, 11}, "one epoch of 40 documents of two sources, the last step of which one may need alone"
+    assert losses["step"].tolist() == steps == list(range(len(steps)))
+    assert losses["value"].tolist() == [3.0] * len(steps)
