@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dataguard.triage.localise import Localised
     from dataguard.triage.respond import Response
 
-__all__ = ["could_show", "render_triage"]
+__all__ = ["could_show", "event_facts", "render_triage"]
 
 _MOST = 8
 _DONE = {"yes": "done", "partly": "partly", "no": "open"}
@@ -81,9 +81,15 @@ def could_show(answer: TriageAnswer) -> Iterator[str]:
 
 
 def _event(event: EventShown) -> str:
-    facts = [f"{event.event_class} in steps {event.start:,}:{event.stop:,}, peak {event.peak:,}"]
+    where = [f"{event.event_class} in steps {event.start:,}:{event.stop:,}, peak {event.peak:,}"]
     if event.onset is not None:
-        facts.append(f"onset {event.onset:,}")
+        where.append(f"onset {event.onset:,}")
+    return ", ".join([*where, *event_facts(event)])
+
+
+def event_facts(event: EventShown) -> list[str]:
+    """How large an event is, what showed it, and whether it goes on."""
+    facts = []
     if event.size_nats is not None:
         facts.append(f"{event.size_nats:+.3g} nats")
     if event.sigmas is not None:
@@ -98,7 +104,7 @@ def _event(event: EventShown) -> str:
         facts.append(f"rank {event.rank}")
     if event.is_open:
         facts.append("it goes on at the end of the log")
-    return ", ".join(facts)
+    return facts
 
 
 def _places(localised: Localised) -> Iterator[str | Table]:

@@ -36,6 +36,7 @@ __all__ = [
     "names_in",
     "owned_steps",
     "read_telemetry",
+    "rows_of",
     "telemetry_of_lineage",
     "telemetry_ranks",
 ]
@@ -105,12 +106,17 @@ def read_telemetry(
                 found="; ".join(notes.damage[:3]),
                 todo="dataguard verify lists what is damaged in a run",
             )
-        rows: NDArray[np.void] = np.empty(len(records), TELEMETRY_ROW)
-        rows["attempt"], rows["rank"] = attempt, rank
-        for name in TELEMETRY_RECORD.names or ():
-            rows[name] = records[name]
-        parts.append(rows)
+        parts.append(rows_of(records, attempt, rank))
     return _in_order(parts)
+
+
+def rows_of(records: NDArray[np.void], attempt: int, rank: int) -> NDArray[np.void]:
+    """Records of one file with whose they are: TELEMETRY_RECORD, shape (n,), to TELEMETRY_ROW, shape (n,)."""
+    rows: NDArray[np.void] = np.empty(len(records), TELEMETRY_ROW)
+    rows["attempt"], rows["rank"] = attempt, rank
+    for name in TELEMETRY_RECORD.names or ():
+        rows[name] = records[name]
+    return rows
 
 
 def telemetry_of_lineage(

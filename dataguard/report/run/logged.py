@@ -25,7 +25,7 @@ from dataguard.run.frames import FramesReader, scan_frames
 from dataguard.run.records import TELEMETRY_RECORD, used
 from dataguard.run.sources import Notes
 from dataguard.run.telemetry_files import telemetry_files
-from dataguard.run.telemetry_reading import TELEMETRY_ROW
+from dataguard.run.telemetry_reading import TELEMETRY_ROW, rows_of
 from dataguard.triage.curve import OVER_RANKS
 
 __all__ = ["FIRST", "MOST_NAMES", "Logged", "Series", "read_logged"]
@@ -104,7 +104,7 @@ def read_logged(
         for rank, group in groupby(files, key=lambda file: file[0]):
             found = [_read(path, (number, rank, run.run_id), (each.first, stop), stretches, notes) for _, path in group]
             whole = np.concatenate([part for part, _ in found])
-            parts += [_ranked(rows, number, rank) for _, rows in found if len(rows)]
+            parts += [rows_of(rows, number, rank) for _, rows in found if len(rows)]
             for name, steps, values in _series(whole):
                 names.add(name)
                 if name in FIRST or name in logged.over or len(logged.over) < MOST_NAMES:
@@ -199,14 +199,6 @@ def _read(
     if tail_bytes:
         notes.torn.append(f"{path}: {tail_bytes:,} bytes dropped")
     return np.concatenate([slim for slim, _ in parts]), np.concatenate([rows for _, rows in parts])
-
-
-def _ranked(records: NDArray[np.void], attempt: int, rank: int) -> NDArray[np.void]:
-    rows: NDArray[np.void] = np.empty(len(records), TELEMETRY_ROW)
-    rows["attempt"], rows["rank"] = attempt, rank
-    for name in TELEMETRY_RECORD.names or ():
-        rows[name] = records[name]
-    return rows
 
 
 def _once(rows: NDArray[np.void]) -> NDArray[np.void]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataguard.plan.skips import SkippedBy
 from dataguard.report.run.facts import AttemptMark, EventMark, SkipMark
 from dataguard.report.run.lineage import Lineage
+from dataguard.report.triage import event_facts
 from dataguard.run.events import AttemptBegun, CheckpointSaved, SkipAdded
 from dataguard.run.notes import noted
 from dataguard.run.pending import revoked_events
@@ -15,21 +16,6 @@ __all__ = ["attempt_marks", "checkpoint_marks", "event_mark", "skip_marks"]
 
 def event_mark(event: EventShown) -> EventMark:
     """An event as it is drawn."""
-    facts = []
-    if event.size_nats is not None:
-        facts.append(f"{event.size_nats:+.3g} nats")
-    if event.sigmas is not None:
-        facts.append(f"{event.sigmas:.3g} robust sigmas")
-    if event.grad_norm_ratio is not None:
-        facts.append(f"gradient norm x {event.grad_norm_ratio:.3g}")
-    if event.signal != "loss":
-        facts.append(f"seen in {event.signal}")
-    if event.rank is not None:
-        facts.append(f"rank {event.rank}")
-    if event.aftermath_nats is not None:
-        facts.append(f"aftermath {event.aftermath_nats:+.3g} nats")
-    if event.is_open:
-        facts.append("it goes on at the end of the log")
     return EventMark(
         event_class=event.event_class,
         start=event.start,
@@ -37,7 +23,7 @@ def event_mark(event: EventShown) -> EventMark:
         peak=event.peak,
         signal=event.signal,
         rank=event.rank,
-        text=", ".join(facts) or "its size is not known",
+        text=", ".join(event_facts(event)) or "its size is not known",
     )
 
 

@@ -293,7 +293,7 @@ class Delivered:
                 columns = {name: table.column(name).to_numpy() for name in self._tally.columns}
                 return self._tally.total(columns), table.num_rows
         except FileNotFoundError:
-            pass  # compacted meanwhile
+            pass  # compacted meanwhile: the index below finds its successor, or says that it is missing
         except RunDamaged as error:
             self._note([str(error)])
             return self._nothing(), 0

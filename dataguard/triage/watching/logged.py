@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from dataguard.run.following import FramesFollower
 from dataguard.run.layout import Layout
-from dataguard.run.records import TELEMETRY_RECORD
-from dataguard.run.telemetry_reading import TELEMETRY_ROW
+from dataguard.run.telemetry_reading import TELEMETRY_ROW, rows_of
 from dataguard.triage.detect.drift import ATTENTION_LOGITS
 from dataguard.triage.detect.faults import LOSS_SCALES
 
@@ -271,7 +270,7 @@ class Logged:
 
     def near_rows(self) -> NDArray[np.void]:
         """TELEMETRY_ROW of what `triage.silence` looks at: newest steps of all ranks, and the lowest's pace before."""
-        parts = [_rows(self.attempt, rank, records) for rank, records in self._near]
+        parts = [rows_of(records, self.attempt, rank) for rank, records in self._near]
         recent = max(self.newest.values(), default=-1) - NUM_NEAR
         earlier = [(step, when) for step, when in self._paces.items() if step < recent]
         pace: NDArray[np.void] = np.zeros(len(earlier), TELEMETRY_ROW)
@@ -284,14 +283,6 @@ class Logged:
     def damage(self) -> tuple[str, ...]:
         """What could not be trusted."""
         return tuple(text for follower in self._followers for text in follower.damage)
-
-
-def _rows(attempt: int, rank: int, records: NDArray[np.void]) -> NDArray[np.void]:
-    rows: NDArray[np.void] = np.empty(len(records), TELEMETRY_ROW)
-    rows["attempt"], rows["rank"] = attempt, rank
-    for name in TELEMETRY_RECORD.names or ():
-        rows[name] = records[name]
-    return rows
 
 
 def _is_one_of(names: NDArray[np.bytes_], wanted: Iterable[bytes]) -> NDArray[np.bool_]:
